@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Everything of libagentbox. Each header also stands alone. */
+#ifndef AGENTBOX_AGENTBOX_H
+#define AGENTBOX_AGENTBOX_H
+
+#include <agentbox/error.h>
+#include <agentbox/types.h>
+#include <agentbox/version.h>
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Faults: failures in fixed memory. No allocation, no locks; texts are cut, never overrun.
+ */
+#include "base/fault.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void fault_init(struct fault *fault, int stage)
+{
+	memset(fault, 0, sizeof(*fault));
+	fault->stage = stage;
+}
+
+int fault_set(struct fault *fault, int code, int sys_errno, const char *place, const char *format, ...)
+{
+	va_list args;
+	size_t used;
+
+	if (!fault)
+		return code;
+	fault->code = code;
+	fault->sys_errno = sys_errno;
+	fault->remedy[0] = 0;
+	snprintf(fault->place, sizeof(fault->place), "%s", place ? place : "");
+	va_start(args, format);
+	vsnprintf(fault->message, sizeof(fault->message), format, args);
+	va_end(args);
+	used = strlen(fault->message);
+	if (sys_errno)
+		snprintf(fault->message + used, sizeof(fault->message) - used, ": %s", strerror(sys_errno));
+	return code;
+}
+
+int fault_remedy(struct fault *fault, const char *format, ...)
+{
+	va_list args;
+
+	if (!fault)
+		return 0;
+	va_start(args, format);
+	vsnprintf(fault->remedy, sizeof(fault->remedy), format, args);
+	va_end(args);
+	return fault->code;
+}

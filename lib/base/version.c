@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Version and features of this build.
+ */
+#include <agentbox/version.h>
+
+#include <stdlib.h>
+
+const char *abox_version(void)
+{
+	return ABOX_VERSION;
+}
+
+const char *abox_features(void)
+{
+	return "namespaces seccomp landlock cgroup1 cgroup2";
+}
+
+void abox_free(void *memory)
+{
+	free(memory);
+}
