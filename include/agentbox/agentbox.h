@@ -4,6 +4,7 @@
 #define AGENTBOX_AGENTBOX_H
 
 #include <agentbox/error.h>
+#include <agentbox/spec.h>
 #include <agentbox/types.h>
 #include <agentbox/version.h>
 
