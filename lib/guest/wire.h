@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What keeper and guest (PID 1 of the box) say to each other. Behind namespaces it is a SOCK_SEQPACKET pair with
+ * descriptors; the messages are the same where only a byte stream is to be had (each then has its u32 length before
+ * it, and streams travel as messages of their own).
+ *
+ * Security: the guest stands inside the wall. The keeper checks every field of what comes from it.
+ */
+#ifndef GUEST_WIRE_H
+#define GUEST_WIRE_H
+
+/* Every message begins with the head {u32 type, u32 command}; command is 0 where none is meant. */
+enum guest_type {
+	/* keeper to guest */
+	GUEST_SPAWN = 1,	/* fds: [blob memfd when the blob is empty], then by io flags. u32 io flags, bytes blob: strings argv,
+				 * strings env (complete), str cwd, u32 uid, u32 gid, u8 pty, u32 rows, u32 columns, u64 cpu_usec,
+				 * u64 file_bytes, u32 open_files, u64 pids, u32 survivors */
+	GUEST_SIGNAL = 2,	/* i32 signal, u32 scope (enum guest_scope) */
+	GUEST_SIGNAL_ALL = 3,	/* i32 signal: every process but the guest and its shepherds */
+	GUEST_DROP = 4,		/* forget the command: kill what is left of its tree */
+	GUEST_END = 5,		/* kill everything and exit */
+
+	/* guest to keeper */
+	GUEST_READY = 20,	/* the tree stands and commands may come */
+	GUEST_FAULT = 21,	/* set-up failed: fields as in WIRE_FAULT; the guest exits */
+	GUEST_SPAWNED = 22,	/* u32 pid inside; fds: [pty master]. execve has succeeded */
+	GUEST_SPAWN_FAULT = 23,	/* fields as in WIRE_FAULT: code ABOX_E_EXEC_*, NOT_FOUND (cwd), SYSTEM */
+	GUEST_EXITED = 24,	/* i32 wait status, u64 cpu_usec, u64 max_rss_bytes, u32 survivors (UINT32_MAX: not known) */
+	GUEST_TREE_GONE = 25,	/* u32 killed: no process of the command is left */
+	GUEST_LOG = 26,		/* u32 level, str message */
+};
+
+enum guest_scope {
+	GUEST_SCOPE_MAIN = 0,	/* the main process */
+	GUEST_SCOPE_GROUP = 1,	/* its process group; with a pty the foreground group */
+	GUEST_SCOPE_TREE = 2,	/* everything the command has started */
+};
+
+enum {
+	GUEST_IO_STDIN = 1 << 0,
+	GUEST_IO_STDOUT = 1 << 1,
+	GUEST_IO_STDERR = 1 << 2,
+	GUEST_IO_PROGRAM = 1 << 3,
+	GUEST_IO_CGROUP = 1 << 4,	/* folder of the command's own group */
+};
+
+#endif
