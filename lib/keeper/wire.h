@@ -84,7 +84,7 @@ enum {
  *   sock          listening socket (SOCK_SEQPACKET); bound and reached as /proc/self/fd/N/sock, so no length limit
  *   record.json   as given with START; written before anything else is changed on the host
  *   plan.json     as given with START
- *   cgroups       one absolute folder a line, written before the folder is made: what gc removes when the keeper was killed
+ *   cgroups       one absolute folder a line, deepest last, written before it is made: what gc removes when the keeper was killed
  *   state         one word: starting, running, paused, stopped, failed; replaced by rename
  *   report.json   teardown report, once stopped (detached boxes)
  *   N.json        result of command N (detached boxes); N.out, N.err: spooled output

@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "base/macro.h"
 #include "base/pack.h"
+#include "kernel/cgroup.h"
 
 #define FLAT_VERSION 1
 
@@ -67,7 +68,7 @@ enum {
 	FLAT_ATTR_RDONLY = 1 << 0,
 	FLAT_ATTR_NOEXEC = 1 << 1,
 	FLAT_ATTR_RECURSIVE = 1 << 2,	/* BIND: with what is mounted below */
-	FLAT_ATTR_OWNER_BOX = 1 << 3,	/* owned by the box's user, not by its root */
+	FLAT_ATTR_OWNER_BOX = 1 << 3,	/* owned by the plan's user (inside_uid), not by 0 (or, where 0 is not mapped, likewise) */
 	FLAT_ATTR_OPTIONAL = 1 << 4,	/* a failure of this step is logged and does not end the start */
 };	/* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
@@ -83,23 +84,10 @@ struct flat_step {
 	size_t content_len;
 };
 
-/* A control group to make below `parent`, as "agentbox-ID". */
-enum flat_cgroup_kind {
-	FLAT_CGROUP_V1 = 1,
-	FLAT_CGROUP_V2 = 2,		/* with controllers */
-	FLAT_CGROUP_V2_BARE = 3,	/* for kill and freeze only */
-};
-struct flat_cgroup {
-	uint32_t kind;
-	const char *controllers;	/* "memory", "cpu", "cpuacct", "pids", "freezer"; comma-separated */
-	const char *parent;		/* absolute folder in the host's cgroup file system */
-	const char *settings;		/* lines "file=value\n", written in order before anything joins */
-};
-
 /* Landlock rules for commands (never for the guest). */
 struct flat_landlock {
 	const char *path;	/* inside the box */
-	uint32_t access;	/* class of access, enum of kernel/landlock.h */
+	uint32_t access;	/* LANDLOCK_RO, LANDLOCK_RW ... of kernel/landlock.h */
 };
 
 struct flat_limits {		/* 0: none */
@@ -109,8 +97,8 @@ struct flat_limits {		/* 0: none */
 	uint64_t output_bytes;
 	uint64_t disk_bytes;	/* size of the scratch tmpfs */
 	uint64_t inodes;
-	uint64_t memory_bytes;	/* for checks of a command's own; enforced by cgroups[].settings */
-	uint64_t pids;		/* likewise; also RLIMIT_NPROC of every command when pids_by_rlimit */
+	uint64_t memory_bytes;	/* 0 where it is not enforced; by the group, see cgroup_limits */
+	uint64_t pids;		/* by the group; also RLIMIT_NPROC of every command when pids_by_rlimit */
 	uint32_t open_files;
 	uint8_t pids_by_rlimit;
 	uint8_t output_written;
@@ -142,13 +130,14 @@ struct flat_plan {
 	uint32_t landlock_abi;	/* 0: none */
 	uint8_t landlock_scope;	/* signals and abstract sockets confined to the command */
 	struct flat_limits limits;
+	uint8_t use_cgroup;	/* a group "agentbox-ID" is made where the layout says, limited, and joined by the guest */
+	struct cgroup_layout cgroup;
+	struct cgroup_limits cgroup_limits;
 
 	struct flat_source *sources;
 	uint32_t n_sources;
 	struct flat_step *steps;
 	uint32_t n_steps;
-	struct flat_cgroup *cgroups;
-	uint32_t n_cgroups;
 	struct flat_landlock *landlock;
 	uint32_t n_landlock;
 	const void *filter;	/* array of struct sock_filter */
