@@ -3,8 +3,11 @@
 #ifndef AGENTBOX_AGENTBOX_H
 #define AGENTBOX_AGENTBOX_H
 
+#include <agentbox/effect.h>
 #include <agentbox/error.h>
+#include <agentbox/report.h>
 #include <agentbox/spec.h>
+#include <agentbox/task.h>
 #include <agentbox/types.h>
 #include <agentbox/version.h>
 
