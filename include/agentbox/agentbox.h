@@ -5,6 +5,7 @@
 
 #include <agentbox/effect.h>
 #include <agentbox/error.h>
+#include <agentbox/journal.h>
 #include <agentbox/report.h>
 #include <agentbox/spec.h>
 #include <agentbox/task.h>
