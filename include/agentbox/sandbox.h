@@ -60,7 +60,6 @@ struct abox_start_options {
 	abox_log_fn log;
 	void *log_userdata;
 	uint64_t timeout_usec;	/* for the start itself; 0 means 30 seconds */
-	int32_t detach;		/* 1: the box outlives this process, whatever the spec says (on_owner_death keep) */
 };
 #define ABOX_START_OPTIONS_INIT sizeof(struct abox_start_options)
 ABOX_API void abox_start_options_init(struct abox_start_options *options);

@@ -23,8 +23,8 @@ enum wire_type {
 	WIRE_FAULT = 2,		/* i32 code, i32 stage, i32 errno, u8 retryable, str place, str message, str remedy */
 	WIRE_LOG = 3,		/* unsolicited, serial 0: u32 level, str message */
 
-	/* (a) only. fds: [plan memfd when the blob is empty][state folder, always last] */
-	WIRE_START = 10,	/* u32 version, str id, bytes record_json, bytes plan_json, u8 detach, bytes flat plan (blob).
+	/* (a) only. fds: [memfd when the blob is empty][state folder, always last] */
+	WIRE_START = 10,	/* u32 version, str id, bytes record_json, bytes blob = {bytes plan_json, bytes flat plan}.
 				 * OK: u64 epoch. Sent when the box is ready for commands. */
 
 	/* (b) first message */
