@@ -203,8 +203,8 @@ static int read_whole(const char *path, char **retdata, size_t *retlen)
 
 int spec_read_file(const char *path, abox_spec **retspec, abox_error **reterr)
 {
-	char *data;
-	size_t len;
+	char *data = NULL;
+	size_t len = 0;
 	int r = read_whole(path, &data, &len);
 
 	if (r < 0) {
