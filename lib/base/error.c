@@ -105,25 +105,6 @@ int error_set(abox_error **reterr, int code, int stage, const char *place, const
 	return error_make(reterr, code, stage, place, 0, message);
 }
 
-static int code_of_errno(int code, int sys_errno)
-{
-	if (code != ABOX_E_SYSTEM && code != ABOX_E_IO)
-		return code;
-	switch (sys_errno) {
-	case ENOMEM:
-		return ABOX_E_MEMORY;
-	case ENOSPC:
-	case EDQUOT:
-		return ABOX_E_NOSPACE;
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return ABOX_E_PERMISSION;
-	default:
-		return code;
-	}
-}
-
 int error_set_errno(
 	abox_error **reterr, int code, int stage, const char *place, int sys_errno, const char *format, ...)
 {

@@ -4,9 +4,12 @@
  */
 #include "base/fault.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include <agentbox/error.h>
 
 void fault_init(struct fault *fault, int stage)
 {
@@ -14,11 +17,31 @@ void fault_init(struct fault *fault, int stage)
 	fault->stage = stage;
 }
 
+int code_of_errno(int code, int sys_errno)
+{
+	if (code != ABOX_E_SYSTEM && code != ABOX_E_IO)
+		return code;
+	switch (sys_errno) {
+	case ENOMEM:
+		return ABOX_E_MEMORY;
+	case ENOSPC:
+	case EDQUOT:
+		return ABOX_E_NOSPACE;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+		return ABOX_E_PERMISSION;
+	default:
+		return code;
+	}
+}
+
 int fault_set(struct fault *fault, int code, int sys_errno, const char *place, const char *format, ...)
 {
 	va_list args;
 	size_t used;
 
+	code = code_of_errno(code, sys_errno);
 	if (!fault)
 		return code;
 	fault->code = code;

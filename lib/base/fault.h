@@ -21,8 +21,10 @@ struct fault {
 /*
  * Fills *fault (which may be NULL) and returns code, so that a failure is told in one line:
  *	return fault_set(fault, ABOX_E_SYSTEM, errno, "mount /proc", "cannot mount proc");
- * The stage is the one the fault was initialised with. strerror(sys_errno) is appended when it is not 0.
+ * The stage is the one the fault was initialised with. strerror(sys_errno) is appended when it is not 0, and
+ * ABOX_E_SYSTEM or ABOX_E_IO becomes NOSPACE, PERMISSION or MEMORY where the errno says so.
  */
+int code_of_errno(int code, int sys_errno);
 void fault_init(struct fault *fault, int stage);
 int fault_set(struct fault *fault, int code, int sys_errno, const char *place, const char *format, ...)
 	_printf_(5, 6);

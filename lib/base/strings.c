@@ -11,14 +11,6 @@
 
 #include <agentbox/error.h>
 
-void freep(void *pointer)
-{
-	void **p = pointer;
-
-	free(*p);
-	*p = NULL;
-}
-
 static bool text_reserve(struct text *text, size_t more)
 {
 	size_t need, size = text->allocated ? text->allocated : 64;

@@ -254,6 +254,7 @@ enum {
 	SYS_MAGIC_PROC = 0x9fa0,
 	SYS_MAGIC_OVERLAY = 0x794c7630,
 	SYS_MAGIC_TMPFS = 0x01021994,
+	SYS_MAGIC_SECURITYFS = 0x73636673,
 };
 
 /* Sealed memory files */
@@ -273,6 +274,32 @@ enum {
 #define F_SEAL_EXEC 0x0020	/* 6.3: the executable bits stay as they are */
 #endif
 
+/* statx(2), for the id of the mount, which tells bind mounts of one filesystem apart */
+enum {
+	SYS_STATX_TYPE = 0x1,
+	SYS_STATX_MODE = 0x2,
+	SYS_STATX_MNT_ID = 0x1000,	/* 5.8 */
+};
+struct sys_statx {
+	uint32_t mask, blksize;
+	uint64_t attributes;
+	uint32_t nlink, uid, gid;
+	uint16_t mode, pad;
+	uint64_t ino, size, blocks, attributes_mask;
+	struct {
+		int64_t sec;
+		uint32_t nsec;
+		int32_t pad;
+	} atime, btime, ctime, mtime;
+	uint32_t rdev_major, rdev_minor, dev_major, dev_minor;
+	uint64_t mnt_id;
+	uint64_t spare[13];
+};
+
+static inline int sys_statx(int dir_fd, const char *path, int flags, unsigned int mask, struct sys_statx *ret)
+{
+	return (int)syscall(SYS_statx, dir_fd, path, flags, mask, ret);
+}
 static inline int sys_open_tree(int dir_fd, const char *path, unsigned int flags)
 {
 	return (int)syscall(NR_open_tree, dir_fd, path, flags);

@@ -10,7 +10,7 @@
 #include "base/macro.h"
 
 int pidfd_new(pid_t pid);	/* close-on-exec descriptor or -errno (-ESRCH) */
-int pidfd_signal(int pidfd, int signal);	/* 0; -ESRCH when it has ended */
+int pidfd_signal(int pidfd, int signal);	/* 0, for a zombie too; -ESRCH when it was reaped */
 /* 1 when the process has ended, 0 when the deadline (monotonic, UINT64_MAX: never) came first, or -errno. */
 int pidfd_wait(int pidfd, uint64_t deadline_usec);
 /* Reaps our own child, whatever its exit signal: 0 and how it ended, -EAGAIN while it lives (with nohang),
