@@ -11,6 +11,8 @@
 
 #include <agentbox/error.h>
 
+#include <agentbox/error.h>
+
 void fault_init(struct fault *fault, int stage)
 {
 	memset(fault, 0, sizeof(*fault));
@@ -67,4 +69,29 @@ int fault_remedy(struct fault *fault, const char *format, ...)
 	vsnprintf(fault->remedy, sizeof(fault->remedy), format, args);
 	va_end(args);
 	return fault->code;
+}
+
+void fault_pack(const struct fault *fault, struct pack_writer *writer)
+{
+	pack_i32(writer, fault->code);
+	pack_i32(writer, fault->stage);
+	pack_i32(writer, fault->sys_errno);
+	pack_u8(writer, fault->retryable ? 1 : 0);
+	pack_string(writer, fault->place);
+	pack_string(writer, fault->message);
+	pack_string(writer, fault->remedy);
+}
+
+void fault_unpack(struct fault *fault, struct pack_reader *reader)
+{
+	*fault = (struct fault){ 0 };
+	fault->code = unpack_i32(reader);
+	fault->stage = unpack_i32(reader);
+	fault->sys_errno = unpack_i32(reader);
+	fault->retryable = unpack_u8(reader);
+	snprintf(fault->place, sizeof(fault->place), "%s", unpack_string(reader));
+	snprintf(fault->message, sizeof(fault->message), "%s", unpack_string(reader));
+	snprintf(fault->remedy, sizeof(fault->remedy), "%s", unpack_string(reader));
+	if (fault->code >= 0)
+		fault->code = ABOX_E_PROTOCOL;	/* a fault that says "fine" is none */
 }

@@ -7,6 +7,7 @@
 #define BASE_FAULT_H
 
 #include "base/macro.h"
+#include "base/pack.h"
 
 struct fault {
 	int32_t code;		/* enum abox_code */
@@ -29,5 +30,9 @@ void fault_init(struct fault *fault, int stage);
 int fault_set(struct fault *fault, int code, int sys_errno, const char *place, const char *format, ...)
 	_printf_(5, 6);
 int fault_remedy(struct fault *fault, const char *format, ...) _printf_(2, 3);	/* returns fault->code */
+
+/* As it travels: i32 code, i32 stage, i32 errno, u8 retryable, str place, str message, str remedy. */
+void fault_pack(const struct fault *fault, struct pack_writer *writer);
+void fault_unpack(struct fault *fault, struct pack_reader *reader);	/* long texts are cut; see reader->failed */
 
 #endif
