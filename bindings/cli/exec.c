@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * agentbox exec: one more command in a box. agentbox attach: watch and type to one that runs.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "answer.h"
+#include "box.h"
+#include "commands.h"
+#include "terminal.h"
+
+static int exec_in_box(struct answer *answer, struct session *session)
+{
+	const struct cli_settings *settings = answer->settings;
+	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	int r;
+
+	r = session_start(session, &error);
+	if (r < 0)
+		return answer_error(answer, exit_of_start_error(r), r, error);
+	if (settings->detach) {
+		printf(settings->json ? "{\"command\": %u}\n" : "%u\n", abox_command_get_id(session->command));
+		return finish_stdout() ? CLI_EXIT_NO_BOX : CLI_EXIT_DONE;
+	}
+	r = session_follow(session, &error);
+	if (r < 0)
+		return answer_error(answer, CLI_EXIT_NO_BOX, r, error);
+	return answer_result(answer, session);
+}
+
+static int run_exec(struct cli_settings *settings)
+{
+	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	_cleanup_(abox_sandbox_unrefp) abox_sandbox *box = NULL;
+	struct session session = { .settings = settings, .argv = settings->words + 1 };
+	struct answer answer;
+	int r;
+
+	if (settings->n_words > 1 && !strcmp(settings->words[1], "--"))
+		session.argv++;
+	if (!session.argv[0]) {
+		say("usage: agentbox exec [OPTIONS] ID [--] COMMAND [ARGUMENT...]");
+		return CLI_EXIT_NO_BOX;
+	}
+	r = answer_open(&answer, settings);
+	if (r != 0)
+		return r;
+	session_prepare_signals();
+	r = box_open(settings, ABOX_OPEN_ATTACH, &box, &error);
+	if (r < 0)
+		r = answer_error(&answer, CLI_EXIT_NO_BOX, r, error);
+	else {
+		session.box = box;
+		r = exec_in_box(&answer, &session);
+	}
+	session_clear(&session);
+	answer_clear(&answer);
+	return r;
+}
+
+static int attach_to(struct session *session)
+{
+	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	const struct cli_settings *settings = session->settings;
+	uint32_t rows = 24, columns = 80;
+	int r;
+
+	r = box_open_command(settings, session->box, &session->command, &error);
+	if (r < 0)
+		return fail(settings, r, error), CLI_EXIT_NO_BOX;
+	if (settings->cursor && !parse_u64(settings->cursor, &session->cursor)) {
+		say("--cursor %s: write it as a number of bytes", settings->cursor);
+		return CLI_EXIT_NO_BOX;
+	}
+	/* Only a command with a terminal can be resized: that is how we know, and the size is right at once. */
+	terminal_size(STDIN_FILENO, &rows, &columns);
+	session->pty = abox_command_resize(session->command, rows, columns, NULL) >= 0;
+	session->spooled = true;
+	session->input = !settings->no_input;
+	session->detachable = true;
+	r = session_follow(session, &error);
+	if (r < 0)
+		return fail(settings, r, error), CLI_EXIT_NO_BOX;
+	if (session->detached)
+		say("detached; it goes on");
+	return session_exit_code(session);
+}
+
+static int run_attach(struct cli_settings *settings)
+{
+	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	_cleanup_(abox_sandbox_unrefp) abox_sandbox *box = NULL;
+	struct session session = { .settings = settings };
+	int r;
+
+	session_prepare_signals();
+	r = box_open(settings, ABOX_OPEN_ATTACH, &box, &error);
+	if (r < 0)
+		return fail(settings, r, error), CLI_EXIT_NO_BOX;
+	session.box = box;
+	r = attach_to(&session);
+	session_clear(&session);
+	return r;
+}
+
+static const struct cli_option attach_options[] = {
+	{ "cursor", 0, "N", "replay from this byte of the output on; 0 is the start", OPTION_TEXT,
+	  offsetof(struct cli_settings, cursor), NULL, NULL },
+	{ "no-input", 0, NULL, "only watch", OPTION_FLAG, offsetof(struct cli_settings, no_input), NULL, NULL },
+	{ "raw", 0, NULL, "write exact bytes to a terminal also where control bytes could drive it", OPTION_FLAG,
+	  offsetof(struct cli_settings, raw), NULL, NULL },
+	{ 0 }
+};
+static const struct cli_option *const exec_groups[] = { options_command, options_exec, NULL };
+static const struct cli_option *const attach_groups[] = { attach_options, NULL };
+
+const struct cli_command cli_exec = {
+	.name = "exec",
+	.usage = "[OPTIONS] ID [--] COMMAND [ARGUMENT...]",
+	.summary = "run one more command in a box",
+	.help =
+	"Runs COMMAND in the box with this id or name, beside the ones that run there. Streams, signals and --result are\n"
+	"as with `agentbox run`; the box stays. With --detach its number is printed and its output is spooled, for\n"
+	"`agentbox logs`, `attach` and `wait`.\n",
+	.groups = exec_groups,
+	.words_min = 2,
+	.words_max = CLI_WORDS_ANY,
+	.stops_at_word = true,
+	.usage_exit = CLI_EXIT_NO_BOX,
+	.run = run_exec,
+};
+
+const struct cli_command cli_attach = {
+	.name = "attach",
+	.usage = "[OPTIONS] ID [COMMAND]",
+	.summary = "watch a running command and type to it",
+	.help =
+	"Replays the spooled output of a command (a number, a token, or else the newest one) from the cursor on and\n"
+	"follows it; what is typed goes to the command where it has a terminal or an open standard input. Ctrl-] lets go\n"
+	"and the command goes on; when it ends, the exit code is its own.\n",
+	.groups = attach_groups,
+	.words_min = 1,
+	.words_max = 2,
+	.usage_exit = CLI_EXIT_NO_BOX,
+	.run = run_attach,
+};
