@@ -65,7 +65,8 @@ struct json *json_member(const struct json *object, const char *name);
 /* The members in order of name (bytes): a NULL-terminated array for free(); the names belong to the object. */
 int json_member_names(const struct json *object, const char ***retnames);
 
-/* Putting in takes the value (released on failure as well), 0 or ABOX_E_MEMORY, ABOX_E_INVALID. */
+/* Putting in takes the value, on failure too, and a NULL value counts as lack of memory: ABOX_E_MEMORY. An element
+ * can only be put where there is one: ABOX_E_INVALID. The container is of the right kind. */
 int json_put_member(struct json *object, const char *name, struct json *value_taken);
 int json_put_element(struct json *array, size_t i, struct json *value_taken);
 int json_append_element(struct json *array, struct json *value_taken);
@@ -93,5 +94,11 @@ bool json_index_parse(const char *name, size_t *reti);
 bool json_locate(const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn);
 /* As above, but of the name of a member, which is where an unknown key is best shown. */
 bool json_locate_name(const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn);
+/*
+ * The other way: the token that begins at or before *offset, to which *offset is moved, and the pointer of the value
+ * it belongs to. Takes text that is not valid JSON. 0, ABOX_E_MEMORY, ABOX_E_LIMIT (deeper than it follows).
+ */
+int json_pointer_at(const char *text, size_t len, size_t *offset, char **retpointer);
+void json_line_column(const char *text, size_t offset, uint32_t *retline, uint32_t *retcolumn);
 
 #endif
