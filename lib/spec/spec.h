@@ -46,8 +46,9 @@ enum {
 uint32_t spec_user(const abox_spec *spec);
 
 /*
- * Calls visit for every written value that is not an object or list of its own (and for empty ones), in order of
- * name, until it answers other than 0, which is returned. The key tells the module that must enforce it.
+ * Calls visit for every written value that is no container, in order of name, until it answers other than 0, which
+ * is returned. The key tells the module that must enforce it. Values that are the same as their default are passed
+ * over: they ask for nothing that an absent key does not ask for.
  */
 typedef int (*spec_visit_fn)(const struct spec_key *key, const char *pointer, void *userdata);
 int spec_visit(const abox_spec *spec, spec_visit_fn visit, void *userdata);
