@@ -33,7 +33,7 @@ enum wire_type {
 	/* any connection. C: u64 epoch is that of the handle; lower than the box's: ABOX_E_FENCED */
 	WIRE_INFO = 20,		/* -. OK: u32 state, u64 epoch, u64 started_usec (wall clock), u32 owners connected,
 				 * str commands_json (array of {"id","token","argv0","state","cause","exit_code","signal"}) */
-	WIRE_STATS = 21,	/* -. OK: u64 x 11 in the order of struct abox_stats */
+	WIRE_STATS = 21,	/* -. OK: u64 x 10 in the order of struct abox_stats */
 	WIRE_WAIT = 22,		/* -. OK when the box has ended (then the connection is closed): u32 state */
 	WIRE_PAUSE = 23,	/* C u64 epoch. OK */
 	WIRE_RESUME = 24,	/* C u64 epoch. OK */
@@ -53,8 +53,9 @@ enum wire_type {
 				 * u32 stderr_mode, u8 pty */
 	WIRE_SIGNAL = 32,	/* u32 command, i32 signal. OK (also when it has ended) */
 	WIRE_KILL = 33,		/* u32 command, u64 grace_usec (UINT64_MAX: the plan's). OK */
-	WIRE_INPUT = 34,	/* u32 command, u8 eof, bytes. OK: u32 taken (less than sent when the pipe is full: go on when a
-				 * WIRE_INPUT_READY event has come) */
+	WIRE_INPUT = 34,	/* u32 command, u8 eof, bytes. OK: u32 taken. Answered when at least one byte was taken (eof without
+				 * bytes: at once); ABOX_E_GONE when the command has closed its input or ended. The library sends it
+				 * over a connection of its own, as WIRE_READ, since the answer may take its time. */
 	WIRE_RESIZE = 35,	/* u32 command, u32 rows, u32 columns. OK */
 	WIRE_READ = 36,		/* u32 command, u32 stream, u64 cursor, u32 max, u64 timeout_usec. OK: u64 cursor, u64 next, u64 total,
 				 * u8 gap, u8 end, bytes (none on timeout). Answered as soon as there is a byte or the end. */
@@ -63,7 +64,6 @@ enum wire_type {
 	WIRE_ENDED = 50,	/* u32 cause, i32 exit_code (-1), i32 signal, u64 wall_usec, u64 cpu_usec, u64 memory_peak_bytes,
 				 * u32 survivors, u32 limits_struck, u64 stdout_total, u64 stderr_total (spooled streams, else 0),
 				 * u8 truncated (bit 0 stdout, bit 1 stderr), str evidence. The last message. */
-	WIRE_INPUT_READY = 51,	/* - */
 	WIRE_OUTPUT_LIMIT = 52,	/* library to keeper: u32 stream. A captured or copied stream reached its limit and output_kill was
 				 * asked: the keeper kills the tree with cause OUTPUT */
 };
