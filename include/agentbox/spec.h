@@ -2,14 +2,15 @@
 /*
  * Spec: the wish. What may run, see, reach and spend, and what shall survive.
  *
- * A spec is JSON of version 1, read from a text or put together with setters; both go through the same table of
- * keys (abox_spec_describe_keys() prints it), so nothing can be said in one way that the other would refuse. A key
- * that is absent has its default. What is wrong in itself is refused at once, with JSON pointer, line and column
- * where there is a text, and what to write instead; what is wrong between keys is refused by abox_spec_check(),
- * which abox_spec_from_json() and abox_plan_compile() call. Nothing here looks at the host.
+ * A spec is JSON of version 1, read from a text or put together with setters; both go through the same table
+ * of keys (abox_spec_describe_keys() prints it), so nothing can be said in one way that the other would
+ * refuse. A key that is absent has its default. What is wrong in itself is refused at once, with JSON
+ * pointer, line and column where there is a text, and what to write instead; what is wrong between keys is
+ * refused by abox_spec_check(), which abox_spec_from_json() and abox_plan_compile() call. Nothing here looks
+ * at the host.
  *
- * Pointers are JSON pointers (RFC 6901): "/limits/memory", "/mounts/0/target"; `/` and `~` in a name are written
- * ~1 and ~0. Setting "/mounts/-" appends.
+ * Pointers are JSON pointers (RFC 6901): "/limits/memory", "/mounts/0/target"; `/` and `~` in a name are
+ * written ~1 and ~0. Setting "/mounts/-" appends.
  */
 #ifndef AGENTBOX_SPEC_H
 #define AGENTBOX_SPEC_H
@@ -63,8 +64,8 @@ ABOX_API int abox_spec_new(abox_spec **ret);
  * @ret:      released with abox_spec_unref()
  * @reterr:   error with line, column, JSON pointer and remedy; may be NULL
  *
- * Refused are unknown and duplicate keys, wrong types, null, numbers such as 2.0 or 1e3 where a whole number is
- * asked for, bytes after the value, and limits that are 0, negative or absurd.
+ * Refused are unknown and duplicate keys, wrong types, null, numbers such as 2.0 or 1e3 where a whole number
+ * is asked for, bytes after the value, and limits that are 0, negative or absurd.
  *
  * Threads:  any
  * Return:   0, ABOX_E_SYNTAX (not JSON), ABOX_E_INVALID (not a spec), ABOX_E_LIMIT (too long or too deep),
@@ -73,7 +74,7 @@ ABOX_API int abox_spec_new(abox_spec **ret);
  */
 ABOX_API int abox_spec_from_json(const char *text, abox_spec **ret, abox_error **reterr);
 
-/** abox_spec_from_bytes() - as abox_spec_from_json(), of a text with a given size, NUL bytes in it are refused. */
+/** abox_spec_from_bytes() - as abox_spec_from_json(), of a text with a given size; NUL in it is refused. */
 ABOX_API int abox_spec_from_bytes(const void *data, size_t size, abox_spec **ret, abox_error **reterr);
 
 /** abox_spec_copy() - an independent copy of a spec; released with abox_spec_unref(). Since 0.1. */
@@ -92,8 +93,8 @@ ABOX_API abox_spec *abox_spec_unref(abox_spec *spec);
  * abox_spec_set_integer()  whole numbers; also sizes in bytes and durations in seconds
  * abox_spec_set_boolean()  0 or 1
  * abox_spec_set_json()     any value as JSON text: objects, lists, decimals
- * abox_spec_clear()        removes what was written, so that the default holds again; a list moves up. Clearing
- *                          what is not there is fine.
+ * abox_spec_clear()        removes what was written, so that the default holds again; a list moves up.
+ *                          Clearing what is not there is fine.
  *
  * @spec:     borrowed, changed
  * @pointer:  JSON pointer of a key of the table
@@ -103,7 +104,8 @@ ABOX_API abox_spec *abox_spec_unref(abox_spec *spec);
  * Return:   0, ABOX_E_INVALID (also for an unknown key), ABOX_E_SYNTAX (json), ABOX_E_LIMIT, ABOX_E_MEMORY
  * Since:    0.1
  */
-ABOX_API int abox_spec_set_string(abox_spec *spec, const char *pointer, const char *value, abox_error **reterr);
+ABOX_API int abox_spec_set_string(abox_spec *spec, const char *pointer, const char *value,
+	abox_error **reterr);
 ABOX_API int abox_spec_set_integer(abox_spec *spec, const char *pointer, int64_t value, abox_error **reterr);
 ABOX_API int abox_spec_set_boolean(abox_spec *spec, const char *pointer, int value, abox_error **reterr);
 ABOX_API int abox_spec_set_json(abox_spec *spec, const char *pointer, const char *json, abox_error **reterr);
@@ -129,7 +131,7 @@ ABOX_API int abox_spec_add_env(abox_spec *spec, const char *name, const char *va
 
 /**
  * abox_spec_set_workspace() - a folder of the host as workspace
- * @spec:      borrowed, changed; a workspace source and mode that were there are replaced, its other keys stay
+ * @spec:      borrowed, changed; source and mode of its workspace are replaced, the other keys stay
  * @directory: absolute path on the host
  * @mode:      enum abox_workspace_mode
  * @reterr:    may be NULL
@@ -145,8 +147,8 @@ ABOX_API int abox_spec_set_workspace(abox_spec *spec, const char *directory, int
  * @spec:     borrowed
  * @reterr:   may be NULL
  *
- * For example that mount targets are given once, that a tmpfs has no source, that a credential that a rule names
- * is declared.
+ * For example that mount targets are given once, that a tmpfs has no source, that a credential that a rule
+ * names is declared.
  *
  * Threads:  one at a time
  * Return:   0, ABOX_E_INVALID, ABOX_E_MEMORY
@@ -162,7 +164,8 @@ ABOX_API int abox_spec_check(const abox_spec *spec, abox_error **reterr);
  * @reterr:   may be NULL
  *
  * Threads:  one at a time
- * Return:   0, ABOX_E_NOT_FOUND (neither written nor with a default), ABOX_E_INVALID (no such key), ABOX_E_MEMORY
+ * Return:   0, ABOX_E_NOT_FOUND (neither written nor with a default), ABOX_E_INVALID (no such key),
+ *           ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_spec_get(const abox_spec *spec, const char *pointer, char **retjson, abox_error **reterr);

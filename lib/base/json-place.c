@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Places in JSON: pointers (RFC 6901), and the way from a pointer to line and column and back. It judges nothing:
- * what is not JSON has simply no place, and every loop ends with the text.
+ * Places in JSON: pointers (RFC 6901), and the way from a pointer to line and column and back. It judges
+ * nothing: what is not JSON has simply no place, and every loop ends with the text.
  */
 #include "base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Deeper texts are refused by json_parse() long before; here it bounds the memory of a hostile text's place. */
+/* Deeper texts are refused by json_parse() long before; here it bounds the memory of a hostile text's place.
+ */
 enum {
 	MAX_LEVELS = 64,
 };
@@ -230,8 +231,9 @@ static size_t decode_escape(const char *text, size_t len, size_t i, struct text 
 
 	if (text[i] == 'u' && hex_value(text, len, i + 1, &code) == 0) {
 		i += 5;
-		if (code >= 0xd800 && code < 0xdc00 && len - i >= 6 && text[i] == '\\' && text[i + 1] == 'u' &&
-			hex_value(text, len, i + 2, &low) == 0 && low >= 0xdc00 && low < 0xe000) {
+		if (code >= 0xd800 && code < 0xdc00 && len - i >= 6 && text[i] == '\\' &&
+			text[i + 1] == 'u' && hex_value(text, len, i + 2, &low) == 0 && low >= 0xdc00 &&
+			low < 0xe000) {
 			code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 			i += 6;
 		}
@@ -334,7 +336,8 @@ bool json_locate(const char *text, size_t len, const char *pointer, uint32_t *re
 	return true;
 }
 
-bool json_locate_name(const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn)
+bool json_locate_name(
+	const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn)
 {
 	size_t value_at, name_at;
 
@@ -348,7 +351,7 @@ struct level {
 	bool is_object;
 	bool wants_name;
 	size_t index;
-	size_t name_start, name_end;	/* equal: no name yet */
+	size_t name_start, name_end; /* equal: no name yet */
 };
 
 /* Follows one token; the number of levels afterwards, or -1 when there are too many. */
@@ -361,7 +364,8 @@ static int follow_token(struct level *levels, int n, const char *text, size_t st
 	case '[':
 		if (n >= MAX_LEVELS)
 			return -1;
-		levels[n] = (struct level){ .is_object = text[start] == '{', .wants_name = text[start] == '{' };
+		levels[n] = (struct level){ .is_object = text[start] == '{' };
+		levels[n].wants_name = levels[n].is_object;
 		return n + 1;
 	case '}':
 	case ']':

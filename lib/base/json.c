@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * JSON trees: jansson behind our own names. Reading is strict and bounded, printing is deterministic. Places in
- * the text and pointers are the business of json-place.c; what a value means is the caller's.
+ * JSON trees: jansson behind our own names. Reading is strict and bounded, printing is deterministic. Places
+ * in the text and pointers are the business of json-place.c; what a value means is the caller's.
  *
  * A message about a text never quotes it: the text may hold what must not be printed.
  */
@@ -28,8 +28,8 @@ static struct json *outer(json_t *value)
 }
 
 /*
- * Left alone, jansson opens /dev/urandom for its first object, without close-on-exec; a host that forks in that
- * moment would hand the descriptor on.
+ * Left alone, jansson opens /dev/urandom for its first object, without close-on-exec; a host that forks in
+ * that moment would hand the descriptor on.
  */
 static void seed(void)
 {
@@ -73,7 +73,8 @@ static int check_bytes(const char *text, size_t len, const struct json_bounds *b
 			return refuse(text, len, i, ABOX_E_SYNTAX, bounds->stage, reterr, "not valid UTF-8");
 		if (text[i] == 0)
 			return refuse(text, len, i, ABOX_E_SYNTAX, bounds->stage, reterr, "NUL byte");
-		if (in_string && text[i] == '\\' && i + 1 < len && (unsigned char)text[i + 1] < 0x80 && text[i + 1])
+		if (in_string && text[i] == '\\' && i + 1 < len && (unsigned char)text[i + 1] < 0x80 &&
+			text[i + 1])
 			n = 2;
 		else if (text[i] == '"')
 			in_string = !in_string;
@@ -217,7 +218,13 @@ enum json_kind json_kind(const struct json *value)
 const char *json_kind_name(enum json_kind kind)
 {
 	static const char *const names[] = {
-		"nothing", "null", "true or false", "a whole number", "a decimal number", "a string", "a list",
+		"nothing",
+		"null",
+		"true or false",
+		"a whole number",
+		"a decimal number",
+		"a string",
+		"a list",
 		"an object",
 	};
 
@@ -246,7 +253,8 @@ bool json_truth(const struct json *value)
 
 size_t json_count(const struct json *value)
 {
-	return json_kind(value) == JSON_KIND_ARRAY ? json_array_size(inner(value)) : json_object_size(inner(value));
+	return json_kind(value) == JSON_KIND_ARRAY ? json_array_size(inner(value))
+						   : json_object_size(inner(value));
 }
 
 struct json *json_element(const struct json *array, size_t i)

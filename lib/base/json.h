@@ -8,8 +8,9 @@
 #include "base/strings.h"
 
 /*
- * JSON trees. Values are reference counted; a value inside a tree is borrowed from the tree. All accessors take
- * NULL and values of another kind, and answer NULL, 0 or false then. Strings are valid UTF-8 without NUL.
+ * JSON trees. Values are reference counted; a value inside a tree is borrowed from the tree. All accessors
+ * take NULL and values of another kind, and answer NULL, 0 or false then. Strings are valid UTF-8 without
+ * NUL.
  */
 struct json;
 
@@ -32,9 +33,9 @@ struct json_bounds {
 };
 
 /*
- * Parses exactly one value: duplicate keys, trailing bytes, NUL (also as \u0000), invalid UTF-8 and integers beyond
- * 64 bits are refused. The error is ABOX_E_SYNTAX (or ABOX_E_LIMIT for size and depth) with line, column, and the
- * pointer of the value where reading ended.
+ * Parses exactly one value: duplicate keys, trailing bytes, NUL (also as \u0000), invalid UTF-8 and integers
+ * beyond 64 bits are refused. The error is ABOX_E_SYNTAX (or ABOX_E_LIMIT for size and depth) with line,
+ * column, and the pointer of the value where reading ended.
  */
 int json_parse(const char *text, size_t len, const struct json_bounds *bounds, struct json **ret,
 	abox_error **reterr);
@@ -62,11 +63,12 @@ bool json_truth(const struct json *value);
 size_t json_count(const struct json *value);		/* elements or members */
 struct json *json_element(const struct json *array, size_t i);
 struct json *json_member(const struct json *object, const char *name);
-/* The members in order of name (bytes): a NULL-terminated array for free(); the names belong to the object. */
+/* The members in order of name (bytes): a NULL-terminated array for free(); the names belong to the
+ * object. */
 int json_member_names(const struct json *object, const char ***retnames);
 
-/* Putting in takes the value, on failure too, and a NULL value counts as lack of memory: ABOX_E_MEMORY. An element
- * can only be put where there is one: ABOX_E_INVALID. The container is of the right kind. */
+/* Putting in takes the value, on failure too, and a NULL value counts as lack of memory: ABOX_E_MEMORY. An
+ * element can only be put where there is one: ABOX_E_INVALID. The container is of the right kind. */
 int json_put_member(struct json *object, const char *name, struct json *value_taken);
 int json_put_element(struct json *array, size_t i, struct json *value_taken);
 int json_append_element(struct json *array, struct json *value_taken);
@@ -83,20 +85,23 @@ bool json_pointer_valid(const char *pointer);
 void json_pointer_add(struct text *pointer, const char *name);	/* adds "/" and the escaped name */
 void json_pointer_add_index(struct text *pointer, size_t i);
 /*
- * Takes the first name off a pointer that begins with "/": decoded into name (cut to size - 1 bytes; false then,
- * and at a bad escape). *pointer goes to the next "/" or the end.
+ * Takes the first name off a pointer that begins with "/": decoded into name (cut to size - 1 bytes; false
+ * then, and at a bad escape). *pointer goes to the next "/" or the end.
  */
 bool json_pointer_next(const char **pointer, char *name, size_t size);
 /* An array index as RFC 6901 wants it: digits without leading zero. */
 bool json_index_parse(const char *name, size_t *reti);
 
-/* 1-based place of the value at pointer in the text it was parsed from; columns count bytes. False: not there. */
+/* 1-based place of the value at pointer in the text it was parsed from; columns count bytes. False: not
+ * there. */
 bool json_locate(const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn);
 /* As above, but of the name of a member, which is where an unknown key is best shown. */
-bool json_locate_name(const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn);
+bool json_locate_name(
+	const char *text, size_t len, const char *pointer, uint32_t *retline, uint32_t *retcolumn);
 /*
- * The other way: the token that begins at or before *offset, to which *offset is moved, and the pointer of the value
- * it belongs to. Takes text that is not valid JSON. 0, ABOX_E_MEMORY, ABOX_E_LIMIT (deeper than it follows).
+ * The other way: the token that begins at or before *offset, to which *offset is moved, and the pointer of
+ * the value it belongs to. Takes text that is not valid JSON. 0, ABOX_E_MEMORY, ABOX_E_LIMIT (deeper than it
+ * follows).
  */
 int json_pointer_at(const char *text, size_t len, size_t *offset, char **retpointer);
 void json_line_column(const char *text, size_t offset, uint32_t *retline, uint32_t *retcolumn);

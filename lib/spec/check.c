@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What must hold between keys. A combination that would leave a written key without effect is refused, so that no
- * wish is silently dropped. What depends on the host is the plan's.
+ * What must hold between keys. A combination that would leave a written key without effect is refused, so
+ * that no wish is silently dropped. What depends on the host is the plan's.
  */
 #include "spec/tree.h"
 
@@ -42,8 +42,8 @@ struct companion {
 	const char *name;
 };
 
-static int check_companions(const abox_spec *spec, const char *object, const struct spec_key *kind_key, int kind,
-	const struct companion *companions, size_t n, abox_error **reterr)
+static int check_companions(const abox_spec *spec, const char *object, const struct spec_key *kind_key,
+	int kind, const struct companion *companions, size_t n, abox_error **reterr)
 {
 	char message[128];
 
@@ -52,11 +52,12 @@ static int check_companions(const abox_spec *spec, const char *object, const str
 		bool wanted = false, there = spec_written(spec, "%s", where.text);
 
 		for (size_t k = 0; k < n; k++)
-			wanted = wanted ||
-				(strcmp(companions[k].name, companions[i].name) == 0 && companions[k].kind == kind);
+			wanted = wanted || (strcmp(companions[k].name, companions[i].name) == 0 &&
+						   companions[k].kind == kind);
 		if (wanted == there)
 			continue;
-		snprintf(message, sizeof(message), there ? "kind \"%s\" has no \"%s\"" : "kind \"%s\" needs \"%s\"",
+		snprintf(message, sizeof(message),
+			there ? "kind \"%s\" has no \"%s\"" : "kind \"%s\" needs \"%s\"",
 			kind_key->words[kind], companions[i].name);
 		return refuse(spec, reterr, there ? where : at("%s", object), message,
 			there ? "leave it out, or write another kind" : "add it");
@@ -68,8 +69,8 @@ static int check_rootfs(const abox_spec *spec, abox_error **reterr)
 {
 	static const struct companion companions[] = { { SPEC_ROOTFS_DIR, "path" } };
 
-	return check_companions(spec, "/rootfs", spec_key_find("/rootfs/kind"), spec_enum(spec, "/rootfs/kind"),
-		companions, ELEMENTSOF(companions), reterr);
+	return check_companions(spec, "/rootfs", spec_key_find("/rootfs/kind"),
+		spec_enum(spec, "/rootfs/kind"), companions, ELEMENTSOF(companions), reterr);
 }
 
 static int check_wall(const abox_spec *spec, abox_error **reterr)
@@ -97,12 +98,14 @@ static int check_mount(const abox_spec *spec, size_t i, abox_error **reterr)
 	bool has_source = spec_has(spec, "/mounts/%zu/source", i);
 
 	if (is_tmpfs && has_source)
-		return refuse(spec, reterr, at("/mounts/%zu/source", i), "a tmpfs has no source", "leave it out");
+		return refuse(
+			spec, reterr, at("/mounts/%zu/source", i), "a tmpfs has no source", "leave it out");
 	if (!is_tmpfs && !has_source)
 		return refuse(spec, reterr, at("/mounts/%zu", i), "\"source\" is missing",
 			"add the path on the host, or write mode \"tmpfs\"");
 	if (!is_tmpfs && spec_has(spec, "/mounts/%zu/size", i))
-		return refuse(spec, reterr, at("/mounts/%zu/size", i), "only a tmpfs has a size", "leave it out");
+		return refuse(
+			spec, reterr, at("/mounts/%zu/size", i), "only a tmpfs has a size", "leave it out");
 	if (strcmp(spec_string(spec, "/mounts/%zu/target", i), "/workspace") == 0)
 		return refuse(spec, reterr, at("/mounts/%zu/target", i), "the workspace is there",
 			"write a folder as \"workspace\", or mount below /workspace");
@@ -130,13 +133,15 @@ static int check_mounts(const abox_spec *spec, abox_error **reterr)
 static int check_workspace(const abox_spec *spec, abox_error **reterr)
 {
 	static const struct companion companions[] = {
-		{ SPEC_SOURCE_DIR, "path" }, { SPEC_SOURCE_TAR, "path" }, { SPEC_SOURCE_SNAPSHOT, "id" },
+		{ SPEC_SOURCE_DIR, "path" },
+		{ SPEC_SOURCE_TAR, "path" },
+		{ SPEC_SOURCE_SNAPSHOT, "id" },
 	};
 	int kind = spec_enum(spec, "/workspace/source/kind");
 	int r;
 
-	r = check_companions(spec, "/workspace/source", spec_key_find("/workspace/source/kind"), kind, companions,
-		ELEMENTSOF(companions), reterr);
+	r = check_companions(spec, "/workspace/source", spec_key_find("/workspace/source/kind"), kind,
+		companions, ELEMENTSOF(companions), reterr);
 	if (r < 0)
 		return r;
 	if (spec_enum(spec, "/workspace/mode") == SPEC_WORKSPACE_DIRECT && kind != SPEC_SOURCE_DIR)
@@ -172,11 +177,11 @@ static int check_effect(const abox_spec *spec, size_t i, abox_error **reterr)
 	if (spec_has(spec, "/task"))
 		return 0;
 	if (spec_boolean(spec, "%s/defer", where.text))
-		return refuse(spec, reterr, at("%s/defer", where.text), "there is no task that could commit it",
-			"add \"task\"");
+		return refuse(spec, reterr, at("%s/defer", where.text),
+			"there is no task that could commit it", "add \"task\"");
 	if (spec_has(spec, "%s/limit", where.text))
-		return refuse(spec, reterr, at("%s/limit", where.text), "a limit per task, and there is no task",
-			"add \"task\"");
+		return refuse(spec, reterr, at("%s/limit", where.text),
+			"a limit per task, and there is no task", "add \"task\"");
 	return 0;
 }
 
@@ -185,11 +190,11 @@ static int check_allow_rule(const abox_spec *spec, size_t i, abox_error **reterr
 	const char *credential = spec_string(spec, "/network/allow/%zu/credential", i);
 
 	if (credential && !has_credential(spec, credential, spec_count(spec, "/credentials")))
-		return refuse(spec, reterr, at("/network/allow/%zu/credential", i), "no credential has this name",
-			"declare it in \"credentials\"");
+		return refuse(spec, reterr, at("/network/allow/%zu/credential", i),
+			"no credential has this name", "declare it in \"credentials\"");
 	if (!credential && spec_boolean(spec, "/network/allow/%zu/require", i))
-		return refuse(spec, reterr, at("/network/allow/%zu/require", i), "there is no credential to require",
-			"add \"credential\"");
+		return refuse(spec, reterr, at("/network/allow/%zu/require", i),
+			"there is no credential to require", "add \"credential\"");
 	return check_effect(spec, i, reterr);
 }
 
@@ -203,8 +208,8 @@ static int check_network(const abox_spec *spec, abox_error **reterr)
 		size_t n = spec_count(spec, "%s", lists[l]);
 
 		if (n > 0 && is_none)
-			return refuse(spec, reterr, at("%s", lists[l]), "rules, but the network mode is \"none\"",
-				"write \"mode\": \"allow\"");
+			return refuse(spec, reterr, at("%s", lists[l]),
+				"rules, but the network mode is \"none\"", "write \"mode\": \"allow\"");
 		for (size_t i = 0; i < n; i++) {
 			r = check_rule_target(spec, lists[l], i, reterr);
 			if (r >= 0 && l == 0)
@@ -227,7 +232,8 @@ static int check_inject(const abox_spec *spec, size_t i, abox_error **reterr)
 		return refuse(spec, reterr, where, "more than one way into a request",
 			"keep one of \"header\", \"query\", \"placeholder\"");
 	if (scheme != SPEC_SCHEME_BEARER && (query || placeholder))
-		return refuse(spec, reterr, at("%s/scheme", where.text), "only a header has a scheme", "leave it out");
+		return refuse(spec, reterr, at("%s/scheme", where.text), "only a header has a scheme",
+			"leave it out");
 	if (scheme != SPEC_SCHEME_BASIC && spec_has(spec, "%s/user", where.text))
 		return refuse(spec, reterr, at("%s/user", where.text), "only scheme \"basic\" has a user",
 			"leave it out, or write that scheme");
@@ -239,7 +245,9 @@ static int check_inject(const abox_spec *spec, size_t i, abox_error **reterr)
 static int check_credentials(const abox_spec *spec, abox_error **reterr)
 {
 	static const struct companion companions[] = {
-		{ SPEC_PROVIDER_EXEC, "argv" }, { SPEC_PROVIDER_FILE, "path" }, { SPEC_PROVIDER_ENV, "variable" },
+		{ SPEC_PROVIDER_EXEC, "argv" },
+		{ SPEC_PROVIDER_FILE, "path" },
+		{ SPEC_PROVIDER_ENV, "variable" },
 	};
 	const struct spec_key *kind_key = spec_key_find("/credentials/0/provider/kind");
 	size_t n = spec_count(spec, "/credentials");
@@ -249,8 +257,8 @@ static int check_credentials(const abox_spec *spec, abox_error **reterr)
 		struct where provider = at("/credentials/%zu/provider", i);
 
 		if (has_credential(spec, spec_string(spec, "/credentials/%zu/name", i), i))
-			return refuse(spec, reterr, at("/credentials/%zu/name", i), "this name is given twice",
-				"every credential has a name of its own");
+			return refuse(spec, reterr, at("/credentials/%zu/name", i),
+				"this name is given twice", "every credential has a name of its own");
 		r = check_companions(spec, provider.text, kind_key, spec_enum(spec, "%s/kind", provider.text),
 			companions, ELEMENTSOF(companions), reterr);
 		if (r >= 0)
@@ -272,7 +280,13 @@ static int check_owner(const abox_spec *spec, abox_error **reterr)
 int check_across(const abox_spec *spec, abox_error **reterr)
 {
 	static int (*const checks[])(const abox_spec *, abox_error **) = {
-		check_wall, check_rootfs, check_mounts, check_workspace, check_network, check_credentials, check_owner,
+		check_wall,
+		check_rootfs,
+		check_mounts,
+		check_workspace,
+		check_network,
+		check_credentials,
+		check_owner,
 	};
 
 	for (size_t i = 0; i < ELEMENTSOF(checks); i++) {

@@ -92,14 +92,18 @@ static void add_markdown_default(struct text *text, const struct spec_key *key)
 
 static void describe_markdown(struct text *text)
 {
-	text_add(text,
-		"# Keys of a spec\n\n"
-		"Made from the table in `keys.c`; `agentbox spec keys` and `abox_spec_describe_keys()` print it.\n\n"
-		"`*` stands for an index or a name. Durations are texts with a unit (`ms`, `s`, `m`, `h`, `d`) or whole\n"
-		"seconds; sizes are texts with a unit (`KiB`, `MiB`, `GiB`, `TiB`) or whole bytes. The bounds of texts are\n"
-		"in bytes, those of lists and maps in entries. A key that is absent has its default; `null` is refused.\n"
-		"*Module* is the part of the library that makes a key true; where it is not in a build, the key is refused.\n"
-		"\n| key | type | default | module | meaning |\n| --- | --- | --- | --- | --- |\n");
+	text_add(text, "# Keys of a spec\n\n"
+		       "Made from the table in `keys.c`; `agentbox spec keys` and "
+		       "`abox_spec_describe_keys()` print it.\n\n"
+		       "`*` stands for an index or a name. Durations are texts with a unit (`ms`, `s`, `m`, "
+		       "`h`, `d`) or whole\n"
+		       "seconds; sizes are texts with a unit (`KiB`, `MiB`, `GiB`, `TiB`) or whole bytes. "
+		       "The bounds of texts are\n"
+		       "in bytes, those of lists and maps in entries. A key that is absent has its default; "
+		       "`null` is refused.\n"
+		       "*Module* is the part of the library that makes a key true; where it is not in a "
+		       "build, the key is refused.\n"
+		       "\n| key | type | default | module | meaning |\n| --- | --- | --- | --- | --- |\n");
 	for (size_t i = 1; i < spec_n_keys; i++) {
 		const struct spec_key *key = &spec_keys[i];
 
@@ -133,7 +137,8 @@ int abox_spec_get(const abox_spec *spec, const char *pointer, char **retjson, ab
 	int r;
 
 	if (!spec || !pointer || !retjson)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, NULL, "spec, pointer and ret are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, NULL, "spec, pointer and ret are required");
 	if (!spec_key_find(pointer))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer, "there is no such key");
 	r = spec_resolve(spec, &root);
@@ -141,6 +146,7 @@ int abox_spec_get(const abox_spec *spec, const char *pointer, char **retjson, ab
 		return r;
 	value = json_at(root, pointer);
 	if (!value)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_SPEC, pointer, "not written, and without default");
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_SPEC, pointer,
+			"not written, and without default");
 	return json_print_new(value, retjson);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The keys of a spec: one table, from which parser, setters, checks, dumps and the documentation of keys are made.
- * A key exists when it has a row here, and nowhere else is there a name, a range or a default. What a type accepts
- * is said in types.c, what must hold between keys in check.c.
+ * The keys of a spec: one table, from which parser, setters, checks, dumps and the documentation of keys are
+ * made. A key exists when it has a row here, and nowhere else is there a name, a range or a default. What a
+ * type accepts is said in types.c, what must hold between keys in check.c.
  */
 #include "spec/keys.h"
 
@@ -23,248 +23,227 @@
 /* Longest that execve(2) takes as one string (MAX_ARG_STRLEN), with its end. */
 #define VALUE_MAX (128 * KIB - 1)
 
+#define KEY(pattern_, type_, module_, doc_, ...)                                                             \
+	{                                                                                                    \
+		.pattern = pattern_, .type = SPEC_##type_, .module = SPEC_MODULE_##module_, .doc = doc_,     \
+		##__VA_ARGS__                                                                                \
+	}
+
+/* clang-format off: a table is read by columns */
+
 /*
- * Rows of one kind of thing that stands in several places: the conditions of a network rule are the same for allow
- * and deny.
+ * Rows of one kind of thing that stands in several places: the conditions of a network rule are the same for
+ * allow and deny.
  */
 #define RULE_ROWS(list)                                                                                      \
-	{ .pattern = list "/*", .type = SPEC_OBJECT, .module = SPEC_MODULE_NETWORK,                          \
-		.doc = "One rule; needs `host` or `cidr`." },                                                \
-	{ .pattern = list "/*/host", .type = SPEC_HOST, .module = SPEC_MODULE_NETWORK,                       \
-		.doc = "Name, or `*.` and a name for everything below it (not the name itself)." },          \
-	{ .pattern = list "/*/cidr", .type = SPEC_CIDR, .module = SPEC_MODULE_NETWORK,                       \
-		.doc = "Addresses, as literals or as what the host resolves to." },                          \
-	{ .pattern = list "/*/ports", .type = SPEC_LIST, .module = SPEC_MODULE_NETWORK, .min = 1, .max = 64, \
-		.doc = "TCP ports; 80 and 443 when absent." },                                               \
-	{ .pattern = list "/*/ports/*", .type = SPEC_INTEGER, .module = SPEC_MODULE_NETWORK, .min = 1,       \
-		.max = 65535, .doc = "A port." },                                                            \
-	{ .pattern = list "/*/methods", .type = SPEC_LIST, .module = SPEC_MODULE_NETWORK, .min = 1,          \
-		.max = 64, .doc = "HTTP methods; any when absent." },                                        \
-	{ .pattern = list "/*/methods/*", .type = SPEC_METHOD, .module = SPEC_MODULE_NETWORK,                \
-		.doc = "A method in upper case." },                                                          \
-	{ .pattern = list "/*/paths", .type = SPEC_LIST, .module = SPEC_MODULE_NETWORK, .min = 1,            \
-		.max = 256, .doc = "Paths of requests; any when absent." },                                  \
-	{ .pattern = list "/*/paths/*", .type = SPEC_URL_PATH, .module = SPEC_MODULE_NETWORK,                \
-		.doc = "A path; `*` within one part, `**` across parts." },                                  \
-	{ .pattern = list "/*/query", .type = SPEC_MAP, .module = SPEC_MODULE_NETWORK, .min = 1, .max = 64,  \
-		.names = SPEC_TOKEN, .doc = "Query parameters that must be there." },                        \
-	{ .pattern = list "/*/query/*", .type = SPEC_TEXT, .module = SPEC_MODULE_NETWORK, .max = 1024,       \
-		.doc = "The value; `*` stands for anything." },                                              \
-	{ .pattern = list "/*/headers", .type = SPEC_MAP, .module = SPEC_MODULE_NETWORK, .min = 1,           \
-		.max = 64, .names = SPEC_TOKEN, .doc = "Headers that must be there." },                      \
-	{ .pattern = list "/*/headers/*", .type = SPEC_TEXT, .module = SPEC_MODULE_NETWORK, .max = 1024,     \
-		.doc = "The value; `*` stands for anything." },                                              \
-	{ .pattern = list "/*/ech", .type = SPEC_ENUM, .module = SPEC_MODULE_NETWORK, .fallback = "outer",   \
-		.words = WORDS("refuse", "outer"),                                                           \
-		.doc = "Encrypted client hello: refused, or judged by its outer name." }
+	KEY(list "/*", OBJECT, NETWORK, "One rule; needs `host` or `cidr`."),                                \
+	KEY(list "/*/host", HOST, NETWORK,                                                                   \
+		"Name, or `*.` and a name for everything below it (not the name itself)."),                  \
+	KEY(list "/*/cidr", CIDR, NETWORK, "Addresses, as literals or as what the host resolves to."),       \
+	KEY(list "/*/ports", LIST, NETWORK, "TCP ports; 80 and 443 when absent.", .min = 1, .max = 64),      \
+	KEY(list "/*/ports/*", INTEGER, NETWORK, "A port.", .min = 1, .max = 65535),                         \
+	KEY(list "/*/methods", LIST, NETWORK, "HTTP methods; any when absent.", .min = 1, .max = 64),        \
+	KEY(list "/*/methods/*", METHOD, NETWORK, "A method in upper case."),                                \
+	KEY(list "/*/paths", LIST, NETWORK, "Paths of requests; any when absent.", .min = 1, .max = 256),    \
+	KEY(list "/*/paths/*", URL_PATH, NETWORK, "A path; `*` within one part, `**` across parts."),        \
+	KEY(list "/*/query", MAP, NETWORK, "Query parameters that must be there.", .min = 1, .max = 64,      \
+		.names = SPEC_TOKEN),                                                                        \
+	KEY(list "/*/query/*", TEXT, NETWORK, "The value; `*` stands for anything.", .max = 1024),           \
+	KEY(list "/*/headers", MAP, NETWORK, "Headers that must be there.", .min = 1, .max = 64,             \
+		.names = SPEC_TOKEN),                                                                        \
+	KEY(list "/*/headers/*", TEXT, NETWORK, "The value; `*` stands for anything.", .max = 1024),         \
+	KEY(list "/*/ech", ENUM, NETWORK, "Encrypted client hello: refused, or judged by its outer name.",   \
+		.fallback = "outer", .words = WORDS("refuse", "outer"))
 
 #define GLOB_ROWS(list, text)                                                                                \
-	{ .pattern = list, .type = SPEC_LIST, .module = SPEC_MODULE_WORKSPACE, .max = 1024, .doc = text },   \
-	{ .pattern = list "/*", .type = SPEC_GLOB, .module = SPEC_MODULE_WORKSPACE, .min = 1, .max = 1024,   \
-		.doc = "Path below the workspace; `*` within one part, `**` across parts." }
+	KEY(list, LIST, WORKSPACE, text, .max = 1024),                                                       \
+	KEY(list "/*", GLOB, WORKSPACE,                                                                      \
+		"Path below the workspace; `*` within one part, `**` across parts.", .min = 1,               \
+		.max = 1024)
 
 #define SETTLE_WORDS WORDS("discard", "diagnostics", "artifacts", "snapshot", "keep")
 
 const struct spec_key spec_keys[] = {
-	{ .pattern = "", .type = SPEC_OBJECT, .doc = "The spec." },
-	{ .pattern = "/version", .type = SPEC_INTEGER, .min = 1, .max = 1, .fallback = "1",
-		.doc = "Version of the format." },
-	{ .pattern = "/name", .type = SPEC_NAME, .min = 1, .max = 128,
-		.doc = "Name of the sandbox, unique among those of the user that live." },
-	{ .pattern = "/task", .type = SPEC_TEXT, .module = SPEC_MODULE_JOURNAL, .min = 1, .max = 256,
-		.doc = "Job id of the task that the run belongs to." },
-	{ .pattern = "/identity", .type = SPEC_OBJECT, .doc = "For whom the run is made; recorded, never judged." },
-	{ .pattern = "/identity/subject", .type = SPEC_TEXT, .min = 1, .max = 256, .doc = "Who started it." },
-	{ .pattern = "/identity/on_behalf_of", .type = SPEC_TEXT, .min = 1, .max = 256, .doc = "For whom." },
-	{ .pattern = "/identity/labels", .type = SPEC_MAP, .max = 64, .names = SPEC_NAME, .doc = "Free labels." },
-	{ .pattern = "/identity/labels/*", .type = SPEC_TEXT, .max = 1024, .doc = "A label." },
+	KEY("", OBJECT, CORE, "The spec."),
+	KEY("/version", INTEGER, CORE, "Version of the format.", .min = 1, .max = 1, .fallback = "1"),
+	KEY("/name", NAME, CORE, "Name of the sandbox, unique among those of the user that live.", .min = 1,
+		.max = 128),
+	KEY("/task", TEXT, JOURNAL, "Job id of the task that the run belongs to.", .min = 1, .max = 256),
+	KEY("/identity", OBJECT, CORE, "For whom the run is made; recorded, never judged."),
+	KEY("/identity/subject", TEXT, CORE, "Who started it.", .min = 1, .max = 256),
+	KEY("/identity/on_behalf_of", TEXT, CORE, "For whom.", .min = 1, .max = 256),
+	KEY("/identity/labels", MAP, CORE, "Free labels.", .max = 64, .names = SPEC_NAME),
+	KEY("/identity/labels/*", TEXT, CORE, "A label.", .max = 1024),
 
-	{ .pattern = "/backend", .type = SPEC_ENUM, .fallback = "auto",
-		.words = WORDS("auto", "namespaces", "gvisor", "microvm"),
-		.doc = "The wall; `auto` takes the fastest usable one that meets the floor." },
-	{ .pattern = "/isolation_floor", .type = SPEC_ENUM, .fallback = "namespaces",
-		.words = WORDS("namespaces", "gvisor", "microvm"), .doc = "The weakest wall that will do." },
-	{ .pattern = "/waive", .type = SPEC_LIST, .max = 64,
-		.doc = "Rules that may go unenforced where the host cannot enforce them." },
-	{ .pattern = "/waive/*", .type = SPEC_NAME, .min = 1, .max = 64,
-		.doc = "Name of a capability, as the probe reports it." },
-	{ .pattern = "/strict", .type = SPEC_BOOLEAN, .fallback = "false",
-		.doc = "Also refuse where a default cannot be enforced." },
+	KEY("/backend", ENUM, CORE, "The wall; `auto` takes the fastest usable one that meets the floor.",
+		.fallback = "auto", .words = WORDS("auto", "namespaces", "gvisor", "microvm")),
+	KEY("/isolation_floor", ENUM, CORE, "The weakest wall that will do.", .fallback = "namespaces",
+		.words = WORDS("namespaces", "gvisor", "microvm")),
+	KEY("/waive", LIST, CORE, "Rules that may go unenforced where the host cannot enforce them.",
+		.max = 64),
+	KEY("/waive/*", NAME, CORE, "Name of a capability, as the probe reports it.", .min = 1, .max = 64),
+	KEY("/strict", BOOLEAN, CORE, "Also refuse where a default cannot be enforced.", .fallback = "false"),
 
-	{ .pattern = "/rootfs", .type = SPEC_OBJECT, .doc = "What the box sees as `/`." },
-	{ .pattern = "/rootfs/kind", .type = SPEC_ENUM, .fallback = "host", .words = WORDS("host", "dir"),
-		.doc = "A read-only view of the host's system folders, or a folder." },
-	{ .pattern = "/rootfs/path", .type = SPEC_HOST_PATH, .doc = "The folder of kind `dir`." },
-	{ .pattern = "/mounts", .type = SPEC_LIST, .max = 256, .doc = "What is mounted besides." },
-	{ .pattern = "/mounts/*", .type = SPEC_OBJECT, .doc = "A mount; needs `source` unless it is a tmpfs." },
-	{ .pattern = "/mounts/*/source", .type = SPEC_HOST_PATH, .doc = "Folder or file on the host." },
-	{ .pattern = "/mounts/*/target", .type = SPEC_TARGET, .flags = SPEC_REQUIRED,
-		.doc = "Where the box sees it; given once, not `/`, `/proc`, `/dev`, `/sys` or below those." },
-	{ .pattern = "/mounts/*/mode", .type = SPEC_ENUM, .fallback = "ro", .words = WORDS("ro", "rw", "tmpfs"),
-		.doc = "Read-only, writable, or empty and in memory." },
-	{ .pattern = "/mounts/*/size", .type = SPEC_SIZE, .min = 4 * KIB, .max = 1024 * TIB,
-		.doc = "Size of a tmpfs; that of `/limits/disk` when absent." },
-	{ .pattern = "/user", .type = SPEC_USER, .fallback = "agent",
-		.doc = "Who commands run as, inside: `agent` (uid 1000), `root`, or a uid from 0 to 65535." },
-	{ .pattern = "/cwd", .type = SPEC_BOX_PATH, .fallback = "/workspace", .doc = "Where commands start." },
-	{ .pattern = "/env", .type = SPEC_MAP, .max = 1024, .names = SPEC_VARIABLE,
-		.doc = "Variables besides PATH, HOME, USER, LANG, TERM and TMPDIR, or instead of them." },
-	{ .pattern = "/env/*", .type = SPEC_VALUE, .max = VALUE_MAX, .doc = "The value." },
-	{ .pattern = "/hostname", .type = SPEC_HOSTNAME, .fallback = "agentbox", .doc = "Host name in the box." },
+	KEY("/rootfs", OBJECT, CORE, "What the box sees as `/`."),
+	KEY("/rootfs/kind", ENUM, CORE, "A read-only view of the host's system folders, or a folder.",
+		.fallback = "host", .words = WORDS("host", "dir")),
+	KEY("/rootfs/path", HOST_PATH, CORE, "The folder of kind `dir`."),
+	KEY("/mounts", LIST, CORE, "What is mounted besides.", .max = 256),
+	KEY("/mounts/*", OBJECT, CORE, "A mount; needs `source` unless it is a tmpfs."),
+	KEY("/mounts/*/source", HOST_PATH, CORE, "Folder or file on the host."),
+	KEY("/mounts/*/target", TARGET, CORE,
+		"Where the box sees it; given once, not `/`, `/proc`, `/dev`, `/sys` or below those.",
+		.flags = SPEC_REQUIRED),
+	KEY("/mounts/*/mode", ENUM, CORE, "Read-only, writable, or empty and in memory.", .fallback = "ro",
+		.words = WORDS("ro", "rw", "tmpfs")),
+	KEY("/mounts/*/size", SIZE, CORE, "Size of a tmpfs; that of `/limits/disk` when absent.",
+		.min = 4 * KIB, .max = 1024 * TIB),
+	KEY("/user", USER, CORE,
+		"Who commands run as, inside: `agent` (uid 1000), `root`, or a uid from 0 to 65535.",
+		.fallback = "agent"),
+	KEY("/cwd", BOX_PATH, CORE, "Where commands start.", .fallback = "/workspace"),
+	KEY("/env", MAP, CORE,
+		"Variables besides PATH, HOME, USER, LANG, TERM and TMPDIR, or instead of them.",
+		.max = 1024, .names = SPEC_VARIABLE),
+	KEY("/env/*", VALUE, CORE, "The value.", .max = VALUE_MAX),
+	KEY("/hostname", HOSTNAME, CORE, "Host name in the box.", .fallback = "agentbox"),
 
-	{ .pattern = "/workspace", .type = SPEC_OBJECT, .doc = "The files worked on; empty and discarded when absent." },
-	{ .pattern = "/workspace/source", .type = SPEC_OBJECT, .doc = "What the workspace begins with." },
-	{ .pattern = "/workspace/source/kind", .type = SPEC_ENUM, .fallback = "empty",
-		.words = WORDS("empty", "dir", "tar", "snapshot"), .doc = "Nothing, a folder, an archive, a snapshot." },
-	{ .pattern = "/workspace/source/path", .type = SPEC_HOST_PATH, .doc = "The folder or archive." },
-	{ .pattern = "/workspace/source/id", .type = SPEC_NAME, .module = SPEC_MODULE_WORKSPACE, .min = 1,
-		.max = 128, .doc = "The snapshot, by id or name." },
-	{ .pattern = "/workspace/mode", .type = SPEC_ENUM, .fallback = "overlay",
-		.words = WORDS("overlay", "copy", "direct"),
-		.doc = "A layer above the source, a copy of it, or the folder itself, writable." },
+	KEY("/workspace", OBJECT, CORE, "The files worked on; empty and discarded when absent."),
+	KEY("/workspace/source", OBJECT, CORE, "What the workspace begins with."),
+	KEY("/workspace/source/kind", ENUM, CORE, "Nothing, a folder, an archive, a snapshot.",
+		.fallback = "empty", .words = WORDS("empty", "dir", "tar", "snapshot")),
+	KEY("/workspace/source/path", HOST_PATH, CORE, "The folder or archive."),
+	KEY("/workspace/source/id", NAME, WORKSPACE, "The snapshot, by id or name.", .min = 1, .max = 128),
+	KEY("/workspace/mode", ENUM, CORE,
+		"A layer above the source, a copy of it, or the folder itself, writable.",
+		.fallback = "overlay", .words = WORDS("overlay", "copy", "direct")),
 	GLOB_ROWS("/workspace/keep", "Survives with the workspace."),
 	GLOB_ROWS("/workspace/cache", "May be kept to save time, and may be lost."),
 	GLOB_ROWS("/workspace/scratch", "Never survives the box."),
 	GLOB_ROWS("/workspace/artifact", "Results that are collected."),
 	GLOB_ROWS("/workspace/never", "Proven absent from snapshots, exports and artifacts."),
 	GLOB_ROWS("/workspace/protect", "Cannot be created, changed or renamed over."),
-	{ .pattern = "/workspace/protect_absent", .type = SPEC_ENUM, .module = SPEC_MODULE_WORKSPACE,
-		.fallback = "refuse", .words = WORDS("refuse", "placeholder"),
-		.doc = "Mode `direct`: a protected path that does not exist refuses the start, or is made." },
-	{ .pattern = "/workspace/on_success", .type = SPEC_ENUM, .module = SPEC_MODULE_WORKSPACE,
-		.fallback = "discard", .words = SETTLE_WORDS, .doc = "What becomes of it after success." },
-	{ .pattern = "/workspace/on_failure", .type = SPEC_ENUM, .module = SPEC_MODULE_WORKSPACE,
-		.fallback = "discard", .words = SETTLE_WORDS, .doc = "After failure." },
-	{ .pattern = "/workspace/on_cancel", .type = SPEC_ENUM, .module = SPEC_MODULE_WORKSPACE,
-		.fallback = "discard", .words = SETTLE_WORDS, .doc = "After cancel." },
-	{ .pattern = "/workspace/on_timeout", .type = SPEC_ENUM, .module = SPEC_MODULE_WORKSPACE,
-		.fallback = "=/workspace/on_failure", .words = SETTLE_WORDS, .doc = "After a wall or idle timeout." },
-	{ .pattern = "/workspace/ttl", .type = SPEC_DURATION, .module = SPEC_MODULE_WORKSPACE, .min = SEC,
-		.max = 3650 * DAY, .doc = "How long what was kept stays; until removed when absent." },
+	KEY("/workspace/protect_absent", ENUM, WORKSPACE,
+		"Mode `direct`: a protected path that does not exist refuses the start, or is made.",
+		.fallback = "refuse", .words = WORDS("refuse", "placeholder")),
+	KEY("/workspace/on_success", ENUM, WORKSPACE, "What becomes of it after success.",
+		.fallback = "discard", .words = SETTLE_WORDS),
+	KEY("/workspace/on_failure", ENUM, WORKSPACE, "After failure.", .fallback = "discard",
+		.words = SETTLE_WORDS),
+	KEY("/workspace/on_cancel", ENUM, WORKSPACE, "After cancel.", .fallback = "discard",
+		.words = SETTLE_WORDS),
+	KEY("/workspace/on_timeout", ENUM, WORKSPACE, "After a wall or idle timeout.",
+		.fallback = "=/workspace/on_failure", .words = SETTLE_WORDS),
+	KEY("/workspace/ttl", DURATION, WORKSPACE,
+		"How long what was kept stays; until removed when absent.", .min = SEC, .max = 3650 * DAY),
 
-	{ .pattern = "/network", .type = SPEC_OBJECT, .doc = "What the box can reach." },
-	{ .pattern = "/network/mode", .type = SPEC_ENUM, .module = SPEC_MODULE_NETWORK, .fallback = "none",
-		.words = WORDS("none", "allow", "open"), .doc = "Nothing; what `allow` names; any public name." },
-	{ .pattern = "/network/denied", .type = SPEC_ENUM, .module = SPEC_MODULE_NETWORK, .fallback = "explain",
-		.words = WORDS("explain", "nxdomain"),
-		.doc = "A denied request is told which rule denied it, or the name does not exist." },
-	{ .pattern = "/network/allow", .type = SPEC_LIST, .module = SPEC_MODULE_NETWORK, .max = 1024,
-		.doc = "Tried in order after `deny`; no match is a deny, an empty list denies all." },
+	KEY("/network", OBJECT, CORE, "What the box can reach."),
+	KEY("/network/mode", ENUM, NETWORK, "Nothing; what `allow` names; any public name.",
+		.fallback = "none", .words = WORDS("none", "allow", "open")),
+	KEY("/network/denied", ENUM, NETWORK,
+		"A denied request is told which rule denied it, or the name does not exist.",
+		.fallback = "explain", .words = WORDS("explain", "nxdomain")),
+	KEY("/network/allow", LIST, NETWORK,
+		"Tried in order after `deny`; no match is a deny, an empty list denies all.", .max = 1024),
 	RULE_ROWS("/network/allow"),
-	{ .pattern = "/network/allow/*/credential", .type = SPEC_NAME, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 128, .doc = "Name of a credential that is added to requests." },
-	{ .pattern = "/network/allow/*/require", .type = SPEC_BOOLEAN, .module = SPEC_MODULE_CREDENTIAL,
-		.fallback = "false", .doc = "Refuse a request that brings a credential of its own." },
-	{ .pattern = "/network/allow/*/effect", .type = SPEC_OBJECT, .module = SPEC_MODULE_EFFECT,
-		.flags = SPEC_PRESENCE,
-		.doc = "Matching requests are effects: recorded before they are sent, never sent twice." },
-	{ .pattern = "/network/allow/*/effect/class", .type = SPEC_ENUM, .module = SPEC_MODULE_EFFECT,
-		.flags = SPEC_REQUIRED, .words = WORDS("opaque", "checkable", "idempotent"),
-		.doc = "What may be done when the outcome is not known." },
-	{ .pattern = "/network/allow/*/effect/key", .type = SPEC_EFFECT_KEY, .module = SPEC_MODULE_EFFECT,
-		.fallback = "auto", .doc = "What makes two requests the same effect." },
-	{ .pattern = "/network/allow/*/effect/approval", .type = SPEC_ENUM, .module = SPEC_MODULE_EFFECT,
-		.fallback = "none", .words = WORDS("required", "none"), .doc = "Somebody must approve it first." },
-	{ .pattern = "/network/allow/*/effect/defer", .type = SPEC_BOOLEAN, .module = SPEC_MODULE_EFFECT,
-		.fallback = "false", .doc = "Held back until the task commits." },
-	{ .pattern = "/network/allow/*/effect/limit", .type = SPEC_INTEGER, .module = SPEC_MODULE_EFFECT, .min = 1,
-		.max = 1000000, .doc = "Effects per task." },
-	{ .pattern = "/network/deny", .type = SPEC_LIST, .module = SPEC_MODULE_NETWORK, .max = 1024,
-		.doc = "Tried first." },
+	KEY("/network/allow/*/credential", NAME, CREDENTIAL,
+		"Name of a credential that is added to requests.", .min = 1, .max = 128),
+	KEY("/network/allow/*/require", BOOLEAN, CREDENTIAL,
+		"Refuse a request that brings a credential of its own.", .fallback = "false"),
+	KEY("/network/allow/*/effect", OBJECT, EFFECT,
+		"Matching requests are effects: recorded before they are sent, never sent twice.",
+		.flags = SPEC_PRESENCE),
+	KEY("/network/allow/*/effect/class", ENUM, EFFECT, "What may be done when the outcome is not known.",
+		.flags = SPEC_REQUIRED, .words = WORDS("opaque", "checkable", "idempotent")),
+	KEY("/network/allow/*/effect/key", EFFECT_KEY, EFFECT, "What makes two requests the same effect.",
+		.fallback = "auto"),
+	KEY("/network/allow/*/effect/approval", ENUM, EFFECT, "Somebody must approve it first.",
+		.fallback = "none", .words = WORDS("required", "none")),
+	KEY("/network/allow/*/effect/defer", BOOLEAN, EFFECT, "Held back until the task commits.",
+		.fallback = "false"),
+	KEY("/network/allow/*/effect/limit", INTEGER, EFFECT, "Effects per task.", .min = 1, .max = 1000000),
+	KEY("/network/deny", LIST, NETWORK, "Tried first.", .max = 1024),
 	RULE_ROWS("/network/deny"),
-	{ .pattern = "/network/publish", .type = SPEC_LIST, .module = SPEC_MODULE_NETWORK, .max = 64,
-		.doc = "Ports of the box that the host can reach." },
-	{ .pattern = "/network/publish/*", .type = SPEC_OBJECT, .module = SPEC_MODULE_NETWORK, .doc = "A port." },
-	{ .pattern = "/network/publish/*/port", .type = SPEC_INTEGER, .module = SPEC_MODULE_NETWORK,
-		.flags = SPEC_REQUIRED, .min = 1, .max = 65535, .doc = "The port in the box." },
-	{ .pattern = "/network/publish/*/host_port", .type = SPEC_INTEGER, .module = SPEC_MODULE_NETWORK, .min = 0,
-		.max = 65535, .fallback = "0", .doc = "The port on the host; 0 takes any that is free." },
-	{ .pattern = "/network/publish/*/address", .type = SPEC_ADDRESS, .module = SPEC_MODULE_NETWORK,
-		.fallback = "127.0.0.1", .doc = "Address on the host." },
-	{ .pattern = "/network/publish/*/token", .type = SPEC_BOOLEAN, .module = SPEC_MODULE_NETWORK,
-		.fallback = "false", .doc = "Only with the bearer token of the box." },
+	KEY("/network/publish", LIST, NETWORK, "Ports of the box that the host can reach.", .max = 64),
+	KEY("/network/publish/*", OBJECT, NETWORK, "A port."),
+	KEY("/network/publish/*/port", INTEGER, NETWORK, "The port in the box.", .flags = SPEC_REQUIRED,
+		.min = 1, .max = 65535),
+	KEY("/network/publish/*/host_port", INTEGER, NETWORK,
+		"The port on the host; 0 takes any that is free.", .min = 0, .max = 65535, .fallback = "0"),
+	KEY("/network/publish/*/address", ADDRESS, NETWORK, "Address on the host.", .fallback = "127.0.0.1"),
+	KEY("/network/publish/*/token", BOOLEAN, NETWORK, "Only with the bearer token of the box.",
+		.fallback = "false"),
 
-	{ .pattern = "/credentials", .type = SPEC_LIST, .module = SPEC_MODULE_CREDENTIAL, .max = 64,
-		.doc = "Rights used for the box, never given to it." },
-	{ .pattern = "/credentials/*", .type = SPEC_OBJECT, .module = SPEC_MODULE_CREDENTIAL, .doc = "A credential." },
-	{ .pattern = "/credentials/*/name", .type = SPEC_NAME, .module = SPEC_MODULE_CREDENTIAL,
-		.flags = SPEC_REQUIRED, .min = 1, .max = 128, .doc = "What rules call it; given once." },
-	{ .pattern = "/credentials/*/provider", .type = SPEC_OBJECT, .module = SPEC_MODULE_CREDENTIAL,
-		.flags = SPEC_REQUIRED, .doc = "Who mints it." },
-	{ .pattern = "/credentials/*/provider/kind", .type = SPEC_ENUM, .module = SPEC_MODULE_CREDENTIAL,
-		.flags = SPEC_REQUIRED, .words = WORDS("exec", "file", "env", "callback"),
-		.doc = "A program, a file that is read again, a variable of the harness, a callback of the harness." },
-	{ .pattern = "/credentials/*/provider/argv", .type = SPEC_LIST, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 64, .doc = "The program and its arguments." },
-	{ .pattern = "/credentials/*/provider/argv/*", .type = SPEC_VALUE, .module = SPEC_MODULE_CREDENTIAL,
-		.max = 4096, .doc = "One argument." },
-	{ .pattern = "/credentials/*/provider/path", .type = SPEC_HOST_PATH, .module = SPEC_MODULE_CREDENTIAL,
-		.doc = "The file." },
-	{ .pattern = "/credentials/*/provider/variable", .type = SPEC_VARIABLE, .module = SPEC_MODULE_CREDENTIAL,
-		.doc = "The variable." },
-	{ .pattern = "/credentials/*/subject", .type = SPEC_TEXT, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 256, .doc = "For whom." },
-	{ .pattern = "/credentials/*/resource", .type = SPEC_TEXT, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 1024, .doc = "For what." },
-	{ .pattern = "/credentials/*/audience", .type = SPEC_TEXT, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 1024, .doc = "Who shall accept it." },
-	{ .pattern = "/credentials/*/scopes", .type = SPEC_LIST, .module = SPEC_MODULE_CREDENTIAL, .max = 64,
-		.doc = "Which actions." },
-	{ .pattern = "/credentials/*/scopes/*", .type = SPEC_TEXT, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 256, .doc = "An action, in the provider's words." },
-	{ .pattern = "/credentials/*/ttl", .type = SPEC_DURATION, .module = SPEC_MODULE_CREDENTIAL, .min = SEC,
-		.max = 365 * DAY, .fallback = "10m", .doc = "Until when, at most." },
-	{ .pattern = "/credentials/*/inject", .type = SPEC_OBJECT, .module = SPEC_MODULE_CREDENTIAL,
-		.flags = SPEC_PRESENCE,
-		.doc = "How it gets into a request: one of `header`, `query`, `placeholder`; else `Authorization`." },
-	{ .pattern = "/credentials/*/inject/header", .type = SPEC_TOKEN, .module = SPEC_MODULE_CREDENTIAL,
-		.doc = "As this header." },
-	{ .pattern = "/credentials/*/inject/scheme", .type = SPEC_ENUM, .module = SPEC_MODULE_CREDENTIAL,
-		.fallback = "bearer", .words = WORDS("bearer", "basic", "raw"), .doc = "How the header is written." },
-	{ .pattern = "/credentials/*/inject/user", .type = SPEC_TEXT, .module = SPEC_MODULE_CREDENTIAL, .min = 1,
-		.max = 256, .doc = "User name of scheme `basic`." },
-	{ .pattern = "/credentials/*/inject/query", .type = SPEC_TOKEN, .module = SPEC_MODULE_CREDENTIAL,
-		.doc = "As this query parameter." },
-	{ .pattern = "/credentials/*/inject/placeholder", .type = SPEC_VARIABLE, .module = SPEC_MODULE_CREDENTIAL,
-		.doc = "Instead of a worthless value that the box has in this variable." },
+	KEY("/credentials", LIST, CREDENTIAL, "Rights used for the box, never given to it.", .max = 64),
+	KEY("/credentials/*", OBJECT, CREDENTIAL, "A credential."),
+	KEY("/credentials/*/name", NAME, CREDENTIAL, "What rules call it; given once.",
+		.flags = SPEC_REQUIRED, .min = 1, .max = 128),
+	KEY("/credentials/*/provider", OBJECT, CREDENTIAL, "Who mints it.", .flags = SPEC_REQUIRED),
+	KEY("/credentials/*/provider/kind", ENUM, CREDENTIAL,
+		"A program, a file that is read again, a variable of the harness, a callback of the harness.",
+		.flags = SPEC_REQUIRED, .words = WORDS("exec", "file", "env", "callback")),
+	KEY("/credentials/*/provider/argv", LIST, CREDENTIAL, "The program and its arguments.", .min = 1,
+		.max = 64),
+	KEY("/credentials/*/provider/argv/*", VALUE, CREDENTIAL, "One argument.", .max = 4096),
+	KEY("/credentials/*/provider/path", HOST_PATH, CREDENTIAL, "The file."),
+	KEY("/credentials/*/provider/variable", VARIABLE, CREDENTIAL, "The variable."),
+	KEY("/credentials/*/subject", TEXT, CREDENTIAL, "For whom.", .min = 1, .max = 256),
+	KEY("/credentials/*/resource", TEXT, CREDENTIAL, "For what.", .min = 1, .max = 1024),
+	KEY("/credentials/*/audience", TEXT, CREDENTIAL, "Who shall accept it.", .min = 1, .max = 1024),
+	KEY("/credentials/*/scopes", LIST, CREDENTIAL, "Which actions.", .max = 64),
+	KEY("/credentials/*/scopes/*", TEXT, CREDENTIAL, "An action, in the provider's words.", .min = 1,
+		.max = 256),
+	KEY("/credentials/*/ttl", DURATION, CREDENTIAL, "Until when, at most.", .min = SEC, .max = 365 * DAY,
+		.fallback = "10m"),
+	KEY("/credentials/*/inject", OBJECT, CREDENTIAL,
+		"How it gets into a request: one of `header`, `query`, `placeholder`; else `Authorization`.",
+		.flags = SPEC_PRESENCE),
+	KEY("/credentials/*/inject/header", TOKEN, CREDENTIAL, "As this header."),
+	KEY("/credentials/*/inject/scheme", ENUM, CREDENTIAL, "How the header is written.",
+		.fallback = "bearer", .words = WORDS("bearer", "basic", "raw")),
+	KEY("/credentials/*/inject/user", TEXT, CREDENTIAL, "User name of scheme `basic`.", .min = 1,
+		.max = 256),
+	KEY("/credentials/*/inject/query", TOKEN, CREDENTIAL, "As this query parameter."),
+	KEY("/credentials/*/inject/placeholder", VARIABLE, CREDENTIAL,
+		"Instead of a worthless value that the box has in this variable."),
 
-	{ .pattern = "/limits", .type = SPEC_OBJECT, .doc = "What the box may spend." },
-	{ .pattern = "/limits/wall", .type = SPEC_DURATION_OFF, .min = USEC_PER_MSEC, .max = 365 * DAY,
-		.fallback = "5m", .doc = "Life of the box." },
-	{ .pattern = "/limits/idle", .type = SPEC_DURATION_OFF, .min = USEC_PER_MSEC, .max = 365 * DAY,
-		.fallback = "off", .doc = "Time without a running command." },
-	{ .pattern = "/limits/cpus", .type = SPEC_DECIMAL, .min = 10, .max = 4096000,
-		.doc = "Processor time per time; all that the host gives when absent." },
-	{ .pattern = "/limits/memory", .type = SPEC_SIZE, .min = 4 * MIB, .max = 1024 * TIB, .fallback = "2GiB",
-		.doc = "Memory." },
-	{ .pattern = "/limits/pids", .type = SPEC_INTEGER, .min = 4, .max = 4194304, .fallback = "512",
-		.doc = "Processes and threads." },
-	{ .pattern = "/limits/disk", .type = SPEC_SIZE, .min = 64 * KIB, .max = 1024 * TIB, .fallback = "2GiB",
-		.doc = "Bytes in every writable place." },
-	{ .pattern = "/limits/inodes", .type = SPEC_INTEGER, .min = 16, .max = UINT32_MAX, .fallback = "500000",
-		.doc = "Files in every writable place." },
-	{ .pattern = "/limits/open_files", .type = SPEC_INTEGER, .min = 16, .max = 1048576, .fallback = "1024",
-		.doc = "Open files of one process." },
-	{ .pattern = "/limits/output", .type = SPEC_SIZE, .min = 1, .max = TIB, .fallback = "8MiB",
-		.doc = "Bytes kept of each stream of a command." },
-	{ .pattern = "/grace", .type = SPEC_DURATION, .min = USEC_PER_MSEC, .max = HOUR, .fallback = "5s",
-		.doc = "Time between TERM and KILL." },
-	{ .pattern = "/on_owner_death", .type = SPEC_ENUM, .fallback = "stop", .words = WORDS("stop", "keep"),
-		.doc = "What happens when the process that controls the box is gone." },
-	{ .pattern = "/owner_grace", .type = SPEC_DURATION, .min = USEC_PER_MSEC, .max = 365 * DAY,
-		.doc = "How long `keep` waits for a new owner; for ever when absent." },
-	{ .pattern = "/ttl", .type = SPEC_DURATION_OFF, .min = SEC, .max = 365 * DAY, .fallback = "1d",
-		.doc = "How long record and output of a detached box stay after its end." },
+	KEY("/limits", OBJECT, CORE, "What the box may spend."),
+	KEY("/limits/wall", DURATION_OFF, CORE, "Life of the box.", .min = USEC_PER_MSEC, .max = 365 * DAY,
+		.fallback = "5m"),
+	KEY("/limits/idle", DURATION_OFF, CORE, "Time without a running command.", .min = USEC_PER_MSEC,
+		.max = 365 * DAY, .fallback = "off"),
+	KEY("/limits/cpus", DECIMAL, CORE, "Processor time per time; all that the host gives when absent.",
+		.min = 10, .max = 4096000),
+	KEY("/limits/memory", SIZE, CORE, "Memory.", .min = 4 * MIB, .max = 1024 * TIB, .fallback = "2GiB"),
+	KEY("/limits/pids", INTEGER, CORE, "Processes and threads.", .min = 4, .max = 4194304,
+		.fallback = "512"),
+	KEY("/limits/disk", SIZE, CORE, "Bytes in every writable place.", .min = 64 * KIB, .max = 1024 * TIB,
+		.fallback = "2GiB"),
+	KEY("/limits/inodes", INTEGER, CORE, "Files in every writable place.", .min = 16, .max = UINT32_MAX,
+		.fallback = "500000"),
+	KEY("/limits/open_files", INTEGER, CORE, "Open files of one process.", .min = 16, .max = 1048576,
+		.fallback = "1024"),
+	KEY("/limits/output", SIZE, CORE, "Bytes kept of each stream of a command.", .min = 1, .max = TIB,
+		.fallback = "8MiB"),
+	KEY("/grace", DURATION, CORE, "Time between TERM and KILL.", .min = USEC_PER_MSEC, .max = HOUR,
+		.fallback = "5s"),
+	KEY("/on_owner_death", ENUM, CORE, "What happens when the process that controls the box is gone.",
+		.fallback = "stop", .words = WORDS("stop", "keep")),
+	KEY("/owner_grace", DURATION, CORE, "How long `keep` waits for a new owner; for ever when absent.",
+		.min = USEC_PER_MSEC, .max = 365 * DAY),
+	KEY("/ttl", DURATION_OFF, CORE, "How long record and output of a detached box stay after its end.",
+		.min = SEC, .max = 365 * DAY, .fallback = "1d"),
 
-	{ .pattern = "/files", .type = SPEC_ENUM, .module = SPEC_MODULE_MICROVM, .fallback = "auto",
-		.words = WORDS("auto", "live", "image"), .doc = "How a microVM gets its files." },
-	{ .pattern = "/kernel", .type = SPEC_HOST_PATH, .module = SPEC_MODULE_MICROVM, .doc = "Kernel of a microVM." },
-	{ .pattern = "/seccomp", .type = SPEC_OBJECT, .doc = "System calls." },
-	{ .pattern = "/seccomp/allow", .type = SPEC_LIST, .max = 64, .doc = "Allowed besides, by name." },
-	{ .pattern = "/seccomp/allow/*", .type = SPEC_NAME, .min = 1, .max = 64, .doc = "Name of a system call." },
-	{ .pattern = "/journal", .type = SPEC_HOST_PATH, .module = SPEC_MODULE_JOURNAL,
-		.doc = "Folder of the journal that the run is recorded in." },
+	KEY("/files", ENUM, MICROVM, "How a microVM gets its files.", .fallback = "auto",
+		.words = WORDS("auto", "live", "image")),
+	KEY("/kernel", HOST_PATH, MICROVM, "Kernel of a microVM."),
+	KEY("/seccomp", OBJECT, CORE, "System calls."),
+	KEY("/seccomp/allow", LIST, CORE, "Allowed besides, by name.", .max = 64),
+	KEY("/seccomp/allow/*", NAME, CORE, "Name of a system call.", .min = 1, .max = 64),
+	KEY("/journal", HOST_PATH, JOURNAL, "Folder of the journal that the run is recorded in."),
 };
+
+/* clang-format on */
 
 const size_t spec_n_keys = ELEMENTSOF(spec_keys);
 

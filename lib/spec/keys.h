@@ -59,7 +59,13 @@ enum { SPEC_FILES_AUTO, SPEC_FILES_LIVE, SPEC_FILES_IMAGE };
 enum { SPEC_SOURCE_EMPTY, SPEC_SOURCE_DIR, SPEC_SOURCE_TAR, SPEC_SOURCE_SNAPSHOT };
 enum { SPEC_WORKSPACE_OVERLAY, SPEC_WORKSPACE_COPY, SPEC_WORKSPACE_DIRECT };
 enum { SPEC_ABSENT_REFUSE, SPEC_ABSENT_PLACEHOLDER };
-enum { SPEC_SETTLE_DISCARD, SPEC_SETTLE_DIAGNOSTICS, SPEC_SETTLE_ARTIFACTS, SPEC_SETTLE_SNAPSHOT, SPEC_SETTLE_KEEP };
+enum {
+	SPEC_SETTLE_DISCARD,
+	SPEC_SETTLE_DIAGNOSTICS,
+	SPEC_SETTLE_ARTIFACTS,
+	SPEC_SETTLE_SNAPSHOT,
+	SPEC_SETTLE_KEEP,
+};
 enum { SPEC_NETWORK_NONE, SPEC_NETWORK_ALLOW, SPEC_NETWORK_OPEN };
 enum { SPEC_DENIED_EXPLAIN, SPEC_DENIED_NXDOMAIN };
 enum { SPEC_ECH_REFUSE, SPEC_ECH_OUTER };
@@ -70,7 +76,7 @@ enum { SPEC_SCHEME_BEARER, SPEC_SCHEME_BASIC, SPEC_SCHEME_RAW };
 
 enum {
 	SPEC_REQUIRED = 1 << 0,		/* its object cannot be without it */
-	SPEC_PRESENCE = 1 << 1,		/* an object that means something by being there: no defaults below it when absent */
+	SPEC_PRESENCE = 1 << 1,		/* an object that speaks by being there: absent, it has no defaults */
 };
 
 struct spec_key {
@@ -80,7 +86,7 @@ struct spec_key {
 	unsigned int flags;
 	uint64_t min, max;
 	const char *fallback;		/* default as text; "=/pointer": that of another key; NULL: none */
-	const char *const *words;	/* of an enum, NULL-terminated, most restrictive first where there is an order */
+	const char *const *words;	/* of an enum, NULL-ended; the strictest first where there is one */
 	enum spec_type names;		/* of a map */
 	const char *doc;
 };

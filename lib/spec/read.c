@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reading a spec: written value, or the default of its row. Pointers come from our own code here; one that is not in
- * the table, or of another type than the function reads, is a mistake in it and asserted.
+ * Reading a spec: written value, or the default of its row. Pointers come from our own code here; one that is
+ * not in the table, or of another type than the function reads, is a mistake in it and asserted.
  */
 #include "spec/tree.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-	POINTER_MAX = 1024,	/* longest pattern, and room for the longest name of a map, escaped */
+	POINTER_MAX = 1024, /* longest pattern, and room for the longest name of a map, escaped */
 };
 
 static const struct spec_key *look_up(
@@ -197,8 +197,8 @@ static int visit_children(const abox_spec *spec, const struct spec_key *key, con
 			json_pointer_add(pointer, names[i]);
 		if (pointer->failed)
 			return ABOX_E_MEMORY;
-		r = visit_value(spec, child, is_list ? json_element(value, i) : json_member(value, names[i]), pointer,
-			visit, userdata);
+		r = visit_value(spec, child, is_list ? json_element(value, i) : json_member(value, names[i]),
+			pointer, visit, userdata);
 		pointer->len = len;
 		pointer->data[len] = 0;
 	}
@@ -225,7 +225,8 @@ int spec_visit(const abox_spec *spec, spec_visit_fn visit, void *userdata)
 	return visit_value(spec, spec_key_find(""), spec->root, &pointer, visit, userdata);
 }
 
-static int resolve(const abox_spec *spec, const struct spec_key *key, const struct json *value, struct json **ret);
+static int resolve(
+	const abox_spec *spec, const struct spec_key *key, const struct json *value, struct json **ret);
 
 /* One member of the table: *ret stays NULL where there is nothing written and nothing to fill in. */
 static int resolve_member(
@@ -267,7 +268,8 @@ static int resolve_object(
 	return 0;
 }
 
-static int resolve_list(const abox_spec *spec, const struct spec_key *key, const struct json *value, struct json *array)
+static int resolve_list(
+	const abox_spec *spec, const struct spec_key *key, const struct json *value, struct json *array)
 {
 	const struct spec_key *child = spec_key_child(key, "*");
 
@@ -284,7 +286,8 @@ static int resolve_list(const abox_spec *spec, const struct spec_key *key, const
 	return 0;
 }
 
-static int resolve(const abox_spec *spec, const struct spec_key *key, const struct json *value, struct json **ret)
+static int resolve(
+	const abox_spec *spec, const struct spec_key *key, const struct json *value, struct json **ret)
 {
 	_cleanup_(json_unrefp) struct json *made = NULL;
 	int r = 0;
@@ -294,7 +297,7 @@ static int resolve(const abox_spec *spec, const struct spec_key *key, const stru
 	else if (key->type == SPEC_LIST)
 		made = json_new_array();
 	else
-		made = json_clone(value);	/* maps have no defaults inside */
+		made = json_clone(value); /* maps have no defaults inside */
 	if (!made)
 		return ABOX_E_MEMORY;
 	if (key->type == SPEC_OBJECT)

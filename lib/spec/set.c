@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Setters: one door by JSON pointer, with the checks that a text goes through. A value is checked before anything is
- * touched, and what stands above it is built apart and hung in with one step, so that a failure changes nothing.
+ * Setters: one door by JSON pointer, with the checks that a text goes through. A value is checked before
+ * anything is touched, and what stands above it is built apart and hung in with one step, so that a failure
+ * changes nothing.
  */
 #include "spec/tree.h"
 
@@ -28,7 +29,8 @@ static int refuse_pointer(const char *pointer, abox_error **reterr, const char *
 }
 
 /* Goes one name down: *value is what is written there, NULL for nothing. */
-static int place_descend(struct place *place, const char *name, const struct json **value, abox_error **reterr)
+static int place_descend(
+	struct place *place, const char *name, const struct json **value, abox_error **reterr)
 {
 	size_t n = json_count(*value), i = n;
 	struct type_fault fault;
@@ -37,7 +39,8 @@ static int place_descend(struct place *place, const char *name, const struct jso
 
 	if (place->key->type == SPEC_LIST) {
 		if (strcmp(name, "-") != 0 && (!json_index_parse(name, &i) || i > n))
-			return refuse_pointer(place->pointer.data, reterr, "there is no such entry in this list");
+			return refuse_pointer(
+				place->pointer.data, reterr, "there is no such entry in this list");
 		json_pointer_add_index(&place->pointer, i);
 		*value = json_element(*value, i);
 	} else {
@@ -118,8 +121,8 @@ static int wrap(const struct spec_key *key, const char *name, struct json **valu
 }
 
 /*
- * Walks up from the place, making what is missing around the value, to the first container that is there. The count
- * of a list or map that gets one more is checked there.
+ * Walks up from the place, making what is missing around the value, to the first container that is there. The
+ * count of a list or map that gets one more is checked there.
  */
 static int hang_in(abox_spec *spec, const struct place *place, struct json *value_taken, abox_error **reterr)
 {
@@ -149,7 +152,8 @@ static int hang_in(abox_spec *spec, const struct place *place, struct json *valu
 		if (key->type != SPEC_OBJECT && json_count(container) >= key->max &&
 			!json_at(spec->root, place->pointer.data)) {
 			error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_SPEC, path, "too many entries");
-			return error_remedy(reterr, ABOX_E_LIMIT, "at most %llu", (unsigned long long)key->max);
+			return error_remedy(
+				reterr, ABOX_E_LIMIT, "at most %llu", (unsigned long long)key->max);
 		}
 		return put_at(container, name, steal_ptr(value));
 	}
@@ -173,7 +177,8 @@ static int note_change(abox_spec *spec, const char *pointer)
 	return 0;
 }
 
-static int put(abox_spec *spec, const char *pointer, struct json *value_taken, const char *text, abox_error **reterr)
+static int put(
+	abox_spec *spec, const char *pointer, struct json *value_taken, const char *text, abox_error **reterr)
 {
 	_cleanup_(place_clear) struct place place = { 0 };
 	_cleanup_(json_unrefp) struct json *value = value_taken;
@@ -197,7 +202,8 @@ static int put(abox_spec *spec, const char *pointer, struct json *value_taken, c
 
 static int refuse_arguments(abox_error **reterr)
 {
-	return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, NULL, "spec, pointer and value are required");
+	return error_set(
+		reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, NULL, "spec, pointer and value are required");
 }
 
 int abox_spec_set_string(abox_spec *spec, const char *pointer, const char *value, abox_error **reterr)
@@ -281,7 +287,8 @@ int abox_spec_clear(abox_spec *spec, const char *pointer, abox_error **reterr)
 	return 0;
 }
 
-int abox_spec_add_mount(abox_spec *spec, const char *source, const char *target, int mode, abox_error **reterr)
+int abox_spec_add_mount(
+	abox_spec *spec, const char *source, const char *target, int mode, abox_error **reterr)
 {
 	static const char *const modes[] = { "ro", "rw", "tmpfs" };
 	struct json *mount;
@@ -290,7 +297,8 @@ int abox_spec_add_mount(abox_spec *spec, const char *source, const char *target,
 	if (!spec || !target)
 		return refuse_arguments(reterr);
 	if (mode < 0 || (size_t)mode >= ELEMENTSOF(modes))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/mounts", "unknown mode of a mount");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/mounts", "unknown mode of a mount");
 	if ((mode == ABOX_MOUNT_TMPFS) != !source)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/mounts",
 			source ? "a tmpfs has no source" : "a mount needs a source");
@@ -332,8 +340,8 @@ int abox_spec_set_workspace(abox_spec *spec, const char *directory, int mode, ab
 	if (!spec || !directory)
 		return refuse_arguments(reterr);
 	if (mode < 0 || (size_t)mode >= ELEMENTSOF(modes))
-		return error_set(
-			reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/workspace/mode", "unknown mode of a workspace");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/workspace/mode",
+			"unknown mode of a workspace");
 	source = json_new_object();
 	if (!source)
 		return ABOX_E_MEMORY;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The spec: a tree of what was written, that at any moment has only keys of the table with values that they take.
- * It begins empty or from a text, is changed by setters (set.c), and read by read.c. It knows nothing of the host.
+ * The spec: a tree of what was written, that at any moment has only keys of the table with values that they
+ * take. It begins empty or from a text, is changed by setters (set.c), and read by read.c. It knows nothing
+ * of the host.
  */
 #include "spec/tree.h"
 
@@ -70,8 +71,8 @@ int abox_spec_from_bytes(const void *data, size_t size, abox_spec **ret, abox_er
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, NULL, "text and ret are required");
 	r = json_parse(size > 0 ? data : "", size, &bounds, &root, reterr);
 	if (r == ABOX_E_LIMIT)
-		return error_remedy(reterr, r, "a spec has at most %d bytes and %d levels", ABOX_SPEC_MAX_BYTES,
-			ABOX_SPEC_MAX_DEPTH);
+		return error_remedy(reterr, r, "a spec has at most %d bytes and %d levels",
+			ABOX_SPEC_MAX_BYTES, ABOX_SPEC_MAX_DEPTH);
 	if (r < 0)
 		return r;
 	r = spec_make(root, &spec);

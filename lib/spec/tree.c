@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void place_error(abox_error **reterr, int code, const struct origin *origin, const char *pointer, bool of_name)
+static void place_error(
+	abox_error **reterr, int code, const struct origin *origin, const char *pointer, bool of_name)
 {
 	uint32_t line, column;
 	bool found;
@@ -58,9 +59,10 @@ static int check_count(const struct spec_key *key, const struct json *value, con
 
 	if (n >= key->min && n <= key->max)
 		return 0;
-	error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer, n < key->min ? "empty" : "too many entries");
-	error_remedy(reterr, ABOX_E_INVALID, n < key->min ? "leave the key out, or give at least %llu"
-							  : "at most %llu",
+	error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer,
+		n < key->min ? "empty" : "too many entries");
+	error_remedy(reterr, ABOX_E_INVALID,
+		n < key->min ? "leave the key out, or give at least %llu" : "at most %llu",
 		(unsigned long long)(n < key->min ? key->min : key->max));
 	place_error(reterr, ABOX_E_INVALID, origin, pointer, false);
 	return ABOX_E_INVALID;
@@ -74,7 +76,8 @@ static int check_required(const struct spec_key *key, const struct json *value, 
 	while ((child = spec_key_next_child(key, child))) {
 		if (!(child->flags & SPEC_REQUIRED) || json_member(value, spec_key_name(child)))
 			continue;
-		error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer, "\"%s\" is missing", spec_key_name(child));
+		error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer, "\"%s\" is missing",
+			spec_key_name(child));
 		error_remedy(reterr, ABOX_E_INVALID, "add \"%s\": %s", spec_key_name(child), child->doc);
 		place_error(reterr, ABOX_E_INVALID, origin, pointer, false);
 		return ABOX_E_INVALID;
@@ -83,8 +86,8 @@ static int check_required(const struct spec_key *key, const struct json *value, 
 }
 
 /* Checks one member and puts it back when its normal form is another value. */
-static int check_member(const struct spec_key *key, struct json *object, const char *name, struct text *pointer,
-	const struct origin *origin, bool complete, abox_error **reterr)
+static int check_member(const struct spec_key *key, struct json *object, const char *name,
+	struct text *pointer, const struct origin *origin, bool complete, abox_error **reterr)
 {
 	struct json *before = json_member(object, name);
 	_cleanup_(json_unrefp) struct json *value = json_ref(before);
@@ -153,8 +156,8 @@ static int check_elements(const struct spec_key *key, struct json *array, struct
 	return r;
 }
 
-int tree_check(const struct spec_key *key, struct json **value, struct text *pointer, const struct origin *origin,
-	bool complete, abox_error **reterr)
+int tree_check(const struct spec_key *key, struct json **value, struct text *pointer,
+	const struct origin *origin, bool complete, abox_error **reterr)
 {
 	bool is_list = key->type == SPEC_LIST, is_object = key->type == SPEC_OBJECT || key->type == SPEC_MAP;
 	enum json_kind wanted = is_list ? JSON_KIND_ARRAY : JSON_KIND_OBJECT;

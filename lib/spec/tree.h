@@ -11,7 +11,7 @@ struct abox_spec {
 	struct json *root;	/* what was written, each value checked and in its normal form */
 	char *text;		/* what it was read from; NULL when it began empty */
 	size_t text_len;
-	char **changed;		/* pointers that setters touched since: their places in the text say nothing now */
+	char **changed;		/* pointers that setters touched: their places in the text say nothing now */
 	size_t n_changed;
 };
 
@@ -23,11 +23,11 @@ struct origin {
 };
 
 /*
- * Checks *value and all below it against key, and brings it to its normal form (which may replace *value). pointer
- * is where it stands; it is as before on return. With `complete` required members must be there.
+ * Checks *value and all below it against key, and brings it to its normal form (which may replace *value).
+ * pointer is where it stands; it is as before on return. With `complete` required members must be there.
  */
-int tree_check(const struct spec_key *key, struct json **value, struct text *pointer, const struct origin *origin,
-	bool complete, abox_error **reterr);
+int tree_check(const struct spec_key *key, struct json **value, struct text *pointer,
+	const struct origin *origin, bool complete, abox_error **reterr);
 /* An unknown key at `pointer` (of the name, not of its parent). */
 int tree_refuse_unknown(const struct spec_key *parent, const char *name, const char *pointer,
 	const struct origin *origin, abox_error **reterr);

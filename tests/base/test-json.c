@@ -9,7 +9,8 @@
 
 static const struct json_bounds bounds = { .max_bytes = 4096, .max_depth = 8, .stage = ABOX_STAGE_SPEC };
 
-/* Every kind of bad text is refused with the line and column where it is bad, and the pointer of the value. */
+/* Every kind of bad text is refused with the line and column where it is bad, and the pointer of the value.
+ */
 Test(json, refuses_with_place)
 {
 	static const struct {
@@ -48,7 +49,8 @@ Test(json, refuses_with_place)
 		size_t len = rows[i].len ? rows[i].len : strlen(rows[i].text);
 		struct json *value = NULL;
 
-		cr_expect_eq(json_parse(rows[i].text, len, &bounds, &value, &error), rows[i].code, "row %zu", i);
+		cr_expect_eq(
+			json_parse(rows[i].text, len, &bounds, &value, &error), rows[i].code, "row %zu", i);
 		cr_assert_null(value);
 		cr_assert_not_null(error);
 		cr_expect_eq(abox_error_get_line(error), rows[i].line, "row %zu: line %u", i,
@@ -63,13 +65,20 @@ Test(json, refuses_with_place)
 /* The bound on depth is exact, and brackets within strings are no levels. */
 Test(json, takes_what_is_within_bounds)
 {
-	static const char *const texts[] = { "[[[[[[[[1]]]]]]]]", "\"[[[[[[[[[[[[[[\"", "\"\\\"[[[[[[[[[[[[\"", "1", " null ",
-		"{\"\":{\"\":1}}" };
+	static const char *const texts[] = {
+		"[[[[[[[[1]]]]]]]]",
+		"\"[[[[[[[[[[[[[[\"",
+		"\"\\\"[[[[[[[[[[[[\"",
+		"1",
+		" null ",
+		"{\"\":{\"\":1}}",
+	};
 
 	for (size_t i = 0; i < ELEMENTSOF(texts); i++) {
 		_cleanup_(json_unrefp) struct json *value = NULL;
 
-		cr_expect_eq(json_parse(texts[i], strlen(texts[i]), &bounds, &value, NULL), 0, "%s", texts[i]);
+		cr_expect_eq(
+			json_parse(texts[i], strlen(texts[i]), &bounds, &value, NULL), 0, "%s", texts[i]);
 		cr_expect_not_null(value);
 	}
 }
@@ -88,17 +97,19 @@ Test(json, message_does_not_quote)
 	cr_assert_not_null(strstr(line, "/env/A"));
 }
 
-/* The same tree gives the same bytes whatever order it was written in, and they read back as the same tree. */
+/* The same tree gives the same bytes whatever order it was written in, and they read back as the same tree.
+ */
 Test(json, prints_one_form)
 {
-	const char *text = " { \"b\" : [ 1 , -2, 0.1, 1e300, true, null ] , \"a\\u2028\" : \"\\u009b \\\"x\\\" \\u00e9\" } ";
+	const char *text = " { \"b\" : [ 1 , -2, 0.1, 1e300, true, null ] , \"a\\u2028\" : \"\\u009b "
+			   "\\\"x\\\" \\u00e9\" } ";
 	_cleanup_(json_unrefp) struct json *value = NULL, *again = NULL;
 	_cleanup_(freep) char *printed = NULL;
 
 	cr_assert_eq(json_parse(text, strlen(text), &bounds, &value, NULL), 0);
 	cr_assert_eq(json_print_new(value, &printed), 0);
-	cr_assert_str_eq(printed,
-		"{\"a\\u2028\":\"\\u009b \\\"x\\\" \xc3\xa9\",\"b\":[1,-2,0.1,1e+300,true,null]}");
+	cr_assert_str_eq(
+		printed, "{\"a\\u2028\":\"\\u009b \\\"x\\\" \xc3\xa9\",\"b\":[1,-2,0.1,1e+300,true,null]}");
 	cr_assert_eq(json_parse(printed, strlen(printed), &bounds, &again, NULL), 0);
 	cr_assert(json_same(value, again));
 }
@@ -161,7 +172,8 @@ Test(json, locates_values)
 }
 
 /* Every value of a parsed text is located by its pointer, and the place leads back to the pointer. */
-static void check_round(const char *text, const struct json *root, const struct json *value, struct text *pointer)
+static void check_round(
+	const char *text, const struct json *root, const struct json *value, struct text *pointer)
 {
 	_cleanup_(freep) const char **names = NULL;
 	_cleanup_(freep) char *back = NULL;
@@ -183,7 +195,8 @@ static void check_round(const char *text, const struct json *root, const struct 
 			json_pointer_add(pointer, names[i]);
 		else
 			json_pointer_add_index(pointer, i);
-		check_round(text, root, names ? json_member(value, names[i]) : json_element(value, i), pointer);
+		check_round(
+			text, root, names ? json_member(value, names[i]) : json_element(value, i), pointer);
 		pointer->len = len;
 		pointer->data[len] = 0;
 	}
@@ -191,7 +204,8 @@ static void check_round(const char *text, const struct json *root, const struct 
 
 Test(json, place_and_pointer_agree)
 {
-	const char *text = "{\"a\":[[],[1,[2,3]],{\"\":4,\"~\":{\"/\":5}}],\n\"\\u00e9\\ud83d\\ude00\":\"6\" ,\"n\\n\":-7.5 }";
+	const char *text = "{\"a\":[[],[1,[2,3]],{\"\":4,\"~\":{\"/\":5}}],\n\"\\u00e9\\ud83d\\ude00\":\"6\" "
+			   ",\"n\\n\":-7.5 }";
 	_cleanup_(json_unrefp) struct json *value = NULL;
 	_cleanup_(text_clear) struct text pointer = TEXT_INIT;
 
@@ -208,7 +222,8 @@ Test(json, places_survive_any_text)
 
 	for (int round = 0; round < 20000; round++) {
 		char text[24];
-		size_t len = (size_t)rand_r(&seed) % sizeof(text), offset = (size_t)rand_r(&seed) % sizeof(text);
+		size_t len = (size_t)rand_r(&seed) % sizeof(text),
+		       offset = (size_t)rand_r(&seed) % sizeof(text);
 		_cleanup_(freep) char *copy = malloc(len + 1), *pointer = NULL;
 		uint32_t line, column;
 
