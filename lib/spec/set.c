@@ -62,12 +62,28 @@ static int place_descend(
 	return r;
 }
 
+/* JSON holds UTF-8 only: a path or name that is not cannot be said in a spec. */
+static int check_utf8(const char *text, const char *pointer, abox_error **reterr)
+{
+	for (size_t i = 0, n, len = strlen(text); i < len; i += n) {
+		n = utf8_char_len(text + i, len - i);
+		if (n > 0)
+			continue;
+		error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer, "not valid UTF-8");
+		return error_remedy(reterr, ABOX_E_INVALID, "use a name that is");
+	}
+	return 0;
+}
+
 static int place_find(const abox_spec *spec, const char *pointer, struct place *place, abox_error **reterr)
 {
 	const struct json *value = spec->root;
 	char name[512];
 	int r;
 
+	r = check_utf8(pointer, pointer, reterr);
+	if (r < 0)
+		return r;
 	place->key = spec_key_find("");
 	text_add(&place->pointer, "");
 	if (place->pointer.failed)
@@ -180,9 +196,9 @@ static int note_change(abox_spec *spec, const char *pointer)
 static int put(
 	abox_spec *spec, const char *pointer, struct json *value_taken, const char *text, abox_error **reterr)
 {
-	_cleanup_(place_clear) struct place place = { 0 };
+	_cleanup_(place_clear) struct place place = {0};
 	_cleanup_(json_unrefp) struct json *value = value_taken;
-	struct origin origin = { .text = text, .len = text ? strlen(text) : 0 };
+	struct origin origin = {.text = text, .len = text ? strlen(text) : 0};
 	int r;
 
 	if (!value)
@@ -208,13 +224,13 @@ static int refuse_arguments(abox_error **reterr)
 
 int abox_spec_set_string(abox_spec *spec, const char *pointer, const char *value, abox_error **reterr)
 {
+	int r;
+
 	if (!spec || !pointer || !value)
 		return refuse_arguments(reterr);
-	for (size_t i = 0, n, len = strlen(value); i < len; i += n) {
-		n = utf8_char_len(value + i, len - i);
-		if (n == 0)
-			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, pointer, "not valid UTF-8");
-	}
+	r = check_utf8(value, pointer, reterr);
+	if (r < 0)
+		return r;
 	return put(spec, pointer, json_new_string(value), NULL, reterr);
 }
 
@@ -254,7 +270,7 @@ int abox_spec_set_json(abox_spec *spec, const char *pointer, const char *json, a
 
 int abox_spec_clear(abox_spec *spec, const char *pointer, abox_error **reterr)
 {
-	_cleanup_(place_clear) struct place place = { 0 };
+	_cleanup_(place_clear) struct place place = {0};
 	struct json *container;
 	const char *part;
 	char name[512];
@@ -290,9 +306,9 @@ int abox_spec_clear(abox_spec *spec, const char *pointer, abox_error **reterr)
 int abox_spec_add_mount(
 	abox_spec *spec, const char *source, const char *target, int mode, abox_error **reterr)
 {
-	static const char *const modes[] = { "ro", "rw", "tmpfs" };
+	static const char *const modes[] = {"ro", "rw", "tmpfs"};
 	struct json *mount;
-	int r = 0;
+	int r;
 
 	if (!spec || !target)
 		return refuse_arguments(reterr);
@@ -302,6 +318,11 @@ int abox_spec_add_mount(
 	if ((mode == ABOX_MOUNT_TMPFS) != !source)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/mounts",
 			source ? "a tmpfs has no source" : "a mount needs a source");
+	r = check_utf8(source ? source : "", "/mounts/-/source", reterr);
+	if (r >= 0)
+		r = check_utf8(target, "/mounts/-/target", reterr);
+	if (r < 0)
+		return r;
 	mount = json_new_object();
 	if (!mount)
 		return ABOX_E_MEMORY;
@@ -333,7 +354,7 @@ int abox_spec_add_env(abox_spec *spec, const char *name, const char *value, abox
 
 int abox_spec_set_workspace(abox_spec *spec, const char *directory, int mode, abox_error **reterr)
 {
-	static const char *const modes[] = { "overlay", "copy", "direct" };
+	static const char *const modes[] = {"overlay", "copy", "direct"};
 	struct json *source;
 	int r;
 
@@ -342,6 +363,9 @@ int abox_spec_set_workspace(abox_spec *spec, const char *directory, int mode, ab
 	if (mode < 0 || (size_t)mode >= ELEMENTSOF(modes))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_SPEC, "/workspace/mode",
 			"unknown mode of a workspace");
+	r = check_utf8(directory, "/workspace/source/path", reterr);
+	if (r < 0)
+		return r;
 	source = json_new_object();
 	if (!source)
 		return ABOX_E_MEMORY;

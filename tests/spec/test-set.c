@@ -81,6 +81,7 @@ Test(spec, refused_setters_change_nothing)
 		{"/mounts/01/target", "/x"},
 		{"/mounts/18446744073709551615/target", "/x"},
 		{"/network/allow/-/host", "127.0.0.1"},
+		{"/env/a\xff", "x"},
 	};
 
 	cr_assert_eq(abox_spec_add_env(spec, "KEEP", "1", NULL), 0);
@@ -91,6 +92,9 @@ Test(spec, refused_setters_change_nothing)
 			"%s", strings[i][0]);
 		cr_expect_not_null(abox_error_get_place(error), "%s", strings[i][0]);
 	}
+	cr_expect_eq(abox_spec_add_mount(spec, "/a\xff", "/x", ABOX_MOUNT_RO, NULL), ABOX_E_INVALID);
+	cr_expect_eq(abox_spec_add_mount(spec, "/x", "/a\xff", ABOX_MOUNT_RO, NULL), ABOX_E_INVALID);
+	cr_expect_eq(abox_spec_set_workspace(spec, "/a\xff", ABOX_WORKSPACE_COPY, NULL), ABOX_E_INVALID);
 	cr_expect_eq(abox_spec_set_integer(spec, "/limits/pids", -1, NULL), ABOX_E_INVALID);
 	cr_expect_eq(abox_spec_set_integer(spec, "/limits/memory", 0, NULL), ABOX_E_INVALID);
 	cr_expect_eq(abox_spec_set_integer(spec, "/limits/wall", INT64_MAX, NULL), ABOX_E_INVALID);
