@@ -7,21 +7,26 @@
 #include <jansson.h>
 #include <string.h>
 
-/* A box that outlives us says so in its spec, unless the user has written what shall happen. */
+/* A box that outlives us says so in its spec, and has no wall clock, unless the user has written otherwise.
+ */
 static int set_outlive(abox_spec *spec, abox_error **reterr)
 {
 	_cleanup_(text_freep) char *json = NULL;
+	bool owner_written, wall_written;
 	json_t *written;
-	bool said;
 	int r;
 
 	r = abox_spec_dump(spec, &json);
 	if (r < 0)
 		return r;
 	written = json_loads(json, 0, NULL);
-	said = written && json_object_get(written, "on_owner_death");
+	owner_written = written && json_object_get(written, "on_owner_death");
+	wall_written = written && json_object_get(json_object_get(written, "limits"), "wall");
 	json_decref(written);
-	return said ? 0 : abox_spec_set_string(spec, "/on_owner_death", "keep", reterr);
+	r = owner_written ? 0 : abox_spec_set_string(spec, "/on_owner_death", "keep", reterr);
+	if (r >= 0 && !wall_written)
+		r = abox_spec_set_string(spec, "/limits/wall", "off", reterr);
+	return r;
 }
 
 int box_compile(struct cli_settings *settings, bool outlive, abox_plan **retplan, abox_error **reterr)
@@ -57,7 +62,8 @@ static uint32_t newest_command(const char *inspected)
 	uint32_t newest = 0, running = 0;
 	size_t i;
 
-	json_array_foreach(json_object_get(value, "commands"), i, command) {
+	json_array_foreach(json_object_get(value, "commands"), i, command)
+	{
 		json_int_t id = json_integer_value(json_object_get(command, "id"));
 		const char *state = json_string_value(json_object_get(command, "state"));
 
