@@ -32,6 +32,7 @@ typedef struct abox_result abox_result;
 typedef struct abox_journal abox_journal;
 typedef struct abox_effect abox_effect;
 typedef struct abox_task abox_task;
+typedef struct abox_workspace abox_workspace;
 
 /** Waits for ever, where a function takes a timeout in microseconds. */
 #define ABOX_FOREVER UINT64_MAX
