@@ -30,9 +30,9 @@ struct caps {
 };
 int caps_read(struct caps *ret);	/* of the calling thread; 0 or -errno */
 
-/* Nothing left in any set, bounding and ambient included, securebits locked so that root inside gets nothing by
- * exec. Bounding needs CAP_SETPCAP; a thread that lacks it must have no capability outside the bounding set's reach,
- * and is refused otherwise. Reads the sets back and fails unless all are empty (Security: fail closed). */
+/* Nothing left in any set, bounding and ambient included; securebits locked, so that uid 0 inside gets nothing by
+ * exec. Emptying the bounding set needs CAP_SETPCAP, so this comes while the process still has it. Reads the sets
+ * back and fails unless all are empty (Security: fail closed). */
 int caps_drop_all(struct fault *fault);
 
 /* Keeps exactly `mask` in effective and permitted (and inheritable and ambient with `inherit`, so that they survive

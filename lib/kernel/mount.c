@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Mounts by descriptor. What is promised: a mount gets its attributes before anybody can reach it, and a step that
+ * the kernel refuses is an error that names the place and, for the usual hosts, what helps. Which mounts a box has,
+ * and in which order, is left to the caller.
+ */
+#include "kernel/mount.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <agentbox/error.h>
+
+#include "base/fd.h"
+#include "kernel/compat.h"
+
+#define ATIME_FIELD 0x70	/* MOUNT_ATTR__ATIME: a field of several bits, cleared as a whole before it is set */
+
+static uint64_t attributes_of(uint32_t flags)
+{
+	static const struct {
+		uint32_t flag;
+		uint64_t attribute;
+	} map[] = {
+		{ MOUNT_READONLY, MOUNT_ATTR_RDONLY }, { MOUNT_NOSUID, MOUNT_ATTR_NOSUID },
+		{ MOUNT_NODEV, MOUNT_ATTR_NODEV }, { MOUNT_NOEXEC, MOUNT_ATTR_NOEXEC },
+		{ MOUNT_NOATIME, MOUNT_ATTR_NOATIME }, { MOUNT_NOSYMFOLLOW, MOUNT_ATTR_NOSYMFOLLOW },
+	};
+	uint64_t attributes = 0;
+
+	for (size_t i = 0; i < ELEMENTSOF(map); i++)
+		if (flags & map[i].flag)
+			attributes |= map[i].attribute;
+	return attributes;
+}
+
+int mount_change(int mount_fd, uint32_t set, uint32_t clear, const char *place, struct fault *fault)
+{
+	struct sys_mount_attr attr = { .attr_set = attributes_of(set), .attr_clr = attributes_of(clear) };
+	unsigned int flags = AT_EMPTY_PATH | (set & MOUNT_RECURSIVE ? AT_RECURSIVE : 0);
+
+	if ((set | clear) & MOUNT_NOATIME)
+		attr.attr_clr |= ATIME_FIELD;
+	if (sys_mount_setattr(mount_fd, "", flags, &attr) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot change the attributes of the mount '%s'", place);
+	return 0;
+}
+
+int mount_clone(int dir_fd, const char *path, uint32_t flags, const char *place, int *retmount_fd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	unsigned int how = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW;
+	int r;
+
+	if (path[0] == 0)
+		how |= AT_EMPTY_PATH;
+	if (flags & MOUNT_RECURSIVE)
+		how |= AT_RECURSIVE;
+	fd = sys_open_tree(dir_fd, path, how);
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot copy the mount for '%s'", place);
+	if (flags & ~(uint32_t)MOUNT_RECURSIVE) {
+		r = mount_change(fd, flags, 0, place, fault);
+		if (r < 0)
+			return r;
+	}
+	*retmount_fd = steal_fd(fd);
+	return 0;
+}
+
+int mount_idmap(int mount_fd, int userns_fd, uint32_t flags, const char *place, struct fault *fault)
+{
+	struct sys_mount_attr attr = { .attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns_fd };
+	unsigned int how = AT_EMPTY_PATH | (flags & MOUNT_RECURSIVE ? AT_RECURSIVE : 0);
+
+	if (sys_mount_setattr(mount_fd, "", how, &attr) == 0)
+		return 0;
+	if (errno == EINVAL)
+		return fault_set(fault, ABOX_E_UNSUPPORTED, errno, place, "the filesystem of '%s' cannot be idmapped", place);
+	return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot idmap '%s'", place);
+}
+
+static int attach(int mount_fd, int target_fd, unsigned int flags, const char *place, struct fault *fault)
+{
+	/* Security: both sides by descriptor, so that no name is looked up again between check and use. */
+	flags |= MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
+	if (sys_move_mount(mount_fd, "", target_fd, "", flags) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot mount '%s'", place);
+	return 0;
+}
+
+int mount_attach(int mount_fd, int target_fd, const char *place, struct fault *fault)
+{
+	return attach(mount_fd, target_fd, 0, place, fault);
+}
+
+int mount_attach_beneath(int mount_fd, int target_fd, const char *place, struct fault *fault)
+{
+	return attach(mount_fd, target_fd, MOVE_MOUNT_BENEATH, place, fault);
+}
+
+/* One setting of a new filesystem: a text, a descriptor, or a flag when both are missing. */
+struct option {
+	const char *key;
+	const char *text;
+	int fd;
+};
+
+static int set_option(int fs_fd, const struct option *option)
+{
+	int r;
+
+	if (option->text)
+		r = sys_fsconfig(fs_fd, FSCONFIG_STRING, option->key, option->text, 0);
+	else if (option->fd >= 0)
+		r = sys_fsconfig(fs_fd, FSCONFIG_FD, option->key, NULL, option->fd);
+	else
+		r = sys_fsconfig(fs_fd, FSCONFIG_FLAG, option->key, NULL, 0);
+	return r < 0 ? -errno : 0;
+}
+
+/* The kernel tells in words what it did not like: the last line that is an error ("e ..."), "" when there is none. */
+static void read_reason(int fs_fd, char *ret, size_t size)
+{
+	char line[256];
+	ssize_t n;
+
+	ret[0] = 0;
+	while ((n = read(fs_fd, line, sizeof(line) - 1)) > 0) {
+		line[n] = 0;
+		line[strcspn(line, "\n")] = 0;
+		if (line[0] == 'e' && line[1] == ' ')
+			snprintf(ret, size, " (%.150s)", line + 2);
+	}
+}
+
+static int make(int fs_fd, const char *type, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	char reason[200];
+	int fd, saved;
+
+	if (sys_fsconfig(fs_fd, FSCONFIG_CREATE, NULL, NULL, 0) < 0) {
+		saved = errno;
+		read_reason(fs_fd, reason, sizeof(reason));
+		return fault_set(fault, ABOX_E_SYSTEM, saved, place, "cannot make a %s for '%s'%s", type, place, reason);
+	}
+	fd = sys_fsmount(fs_fd, FSMOUNT_CLOEXEC, (unsigned int)attributes_of(attributes));
+	if (fd < 0) {
+		saved = errno;
+		read_reason(fs_fd, reason, sizeof(reason));
+		return fault_set(fault, ABOX_E_SYSTEM, saved, place, "cannot mount a %s for '%s'%s", type, place, reason);
+	}
+	*retmount_fd = fd;
+	return 0;
+}
+
+static int new_mount(const char *type, const struct option *options, size_t n_options, uint32_t attributes,
+	const char *place, int *retmount_fd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fs_fd = -EBADF;
+
+	fs_fd = sys_fsopen(type, FSOPEN_CLOEXEC);
+	if (fs_fd < 0)
+		return fault_set(fault, errno == ENODEV ? ABOX_E_UNSUPPORTED : ABOX_E_SYSTEM, errno, place,
+			"the kernel gives no %s for '%s'", type, place);
+	for (size_t i = 0; i < n_options; i++) {
+		int r = set_option(fs_fd, &options[i]);
+
+		if (r < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, -r, place, "%s for '%s': option %s%s%s refused", type, place,
+				options[i].key, options[i].text ? "=" : "", options[i].text ? options[i].text : "");
+	}
+	return make(fs_fd, type, attributes, place, retmount_fd, fault);
+}
+
+int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, const char *place, int *retmount_fd,
+	struct fault *fault)
+{
+	char size[24], inodes[24], mode[8];
+	const struct option list[] = {
+		{ "size", size, -EBADF }, { "nr_inodes", inodes, -EBADF }, { "mode", mode, -EBADF },
+	};
+
+	if (options->size_bytes == 0 || options->n_inodes == 0)
+		return fault_set(fault, ABOX_E_INVALID, 0, place, "a tmpfs without a bound for '%s'", place);
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)options->size_bytes);
+	snprintf(inodes, sizeof(inodes), "%llu", (unsigned long long)options->n_inodes);
+	snprintf(mode, sizeof(mode), "%o", (unsigned int)(options->mode & 07777));
+	return new_mount("tmpfs", list, ELEMENTSOF(list), attributes, place, retmount_fd, fault);
+}
+
+int mount_new_proc(uint32_t proc_flags, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	struct option list[2];
+	size_t n = 0;
+	int r;
+
+	if (proc_flags & MOUNT_PROC_SUBSET_PID)
+		list[n++] = (struct option){ "subset", "pid", -EBADF };
+	if (proc_flags & MOUNT_PROC_HIDEPID)
+		list[n++] = (struct option){ "hidepid", "invisible", -EBADF };
+	r = new_mount("proc", list, n, attributes, place, retmount_fd, fault);
+	/* The kernel lets a user namespace mount proc only where the proc that it can see already is not covered in
+	 * part: a container runtime's masks over /proc/kcore and others are such covers. */
+	if (r == ABOX_E_PERMISSION)
+		fault_remedy(fault, "the host masks parts of its own /proc, as container runtimes do; unmask it (docker: "
+			"--security-opt systempaths=unconfined) or use another wall");
+	return r;
+}
+
+int mount_new_devpts(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	static const struct option list[] = {
+		{ "newinstance", NULL, -EBADF }, { "ptmxmode", "0666", -EBADF }, { "mode", "0620", -EBADF },
+	};
+
+	return new_mount("devpts", list, ELEMENTSOF(list), attributes, place, retmount_fd, fault);
+}
+
+int mount_new_mqueue(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	return new_mount("mqueue", NULL, 0, attributes, place, retmount_fd, fault);
+}
+
+int mount_new_sysfs(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	return new_mount("sysfs", NULL, 0, attributes, place, retmount_fd, fault);
+}
+
+#define FD_PATH_SIZE 32
+
+static const char *fd_path(char *buffer, int fd)
+{
+	snprintf(buffer, FD_PATH_SIZE, "/proc/self/fd/%d", fd);
+	return buffer;
+}
+
+/* Three ways to name the lower layers, newest kernel first: by descriptor, one by one as text, all in one text. */
+enum lower_way { LOWER_FD, LOWER_TEXT, LOWER_ONE_TEXT };
+
+static int set_lower(int fs_fd, const struct mount_overlay *overlay, enum lower_way way)
+{
+	char text[MOUNT_OVERLAY_STRING_LAYERS * FD_PATH_SIZE], path[FD_PATH_SIZE];
+	size_t used = 0;
+	int r;
+
+	if (way == LOWER_ONE_TEXT) {
+		for (size_t i = 0; i < overlay->n_lower; i++)
+			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ":" : "",
+				fd_path(path, overlay->lower_fds[i]));
+		return set_option(fs_fd, &(struct option){ "lowerdir", text, -EBADF });
+	}
+	for (size_t i = 0; i < overlay->n_lower; i++) {
+		struct option option = { "lowerdir+", NULL, overlay->lower_fds[i] };
+
+		if (way == LOWER_TEXT)
+			option.text = fd_path(path, overlay->lower_fds[i]);
+		r = set_option(fs_fd, &option);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int set_upper(int fs_fd, const struct mount_overlay *overlay, enum lower_way way)
+{
+	char path[FD_PATH_SIZE];
+	struct option upper = { "upperdir", NULL, overlay->upper_fd }, work = { "workdir", NULL, overlay->work_fd };
+	int r;
+
+	if (overlay->upper_fd < 0)
+		return 0;
+	if (way != LOWER_FD)
+		upper.text = fd_path(path, upper.fd);
+	r = set_option(fs_fd, &upper);
+	if (r < 0)
+		return r;
+	if (way != LOWER_FD)
+		work.text = fd_path(path, work.fd);
+	return set_option(fs_fd, &work);
+}
+
+/* A configured overlay, or -EINVAL when the kernel does not know this way of naming layers. */
+static int open_overlay(const struct mount_overlay *overlay, enum lower_way way, int *retfs_fd)
+{
+	static const struct option userxattr = { "userxattr", NULL, -EBADF }, relaxed = { "volatile", NULL, -EBADF };
+	_cleanup_(fd_closep) int fs_fd = sys_fsopen("overlay", FSOPEN_CLOEXEC);
+	int r;
+
+	if (fs_fd < 0)
+		return -errno;
+	r = set_lower(fs_fd, overlay, way);
+	if (r == 0)
+		r = set_upper(fs_fd, overlay, way);
+	if (r == 0 && (overlay->flags & MOUNT_OVERLAY_USERXATTR))
+		r = set_option(fs_fd, &userxattr);
+	if (r == 0 && (overlay->flags & MOUNT_OVERLAY_VOLATILE))
+		r = set_option(fs_fd, &relaxed);
+	if (r < 0)
+		return r;
+	*retfs_fd = steal_fd(fs_fd);
+	return 0;
+}
+
+int mount_new_overlay(const struct mount_overlay *overlay, uint32_t attributes, const char *place, int *retmount_fd,
+	struct fault *fault)
+{
+	_cleanup_(fd_closep) int fs_fd = -EBADF;
+	bool force = overlay->flags & MOUNT_OVERLAY_FORCE_STRING;
+	int r = -EINVAL;
+
+	if (overlay->n_lower == 0 || (overlay->upper_fd < 0) != (overlay->work_fd < 0))
+		return fault_set(fault, ABOX_E_INVALID, 0, place, "an overlay for '%s' without layers", place);
+	/* EBADF, ENOENT: 6.8 to 6.12 take `lowerdir+` as a text only and read the descriptor as an empty one. */
+	if (!force)
+		r = open_overlay(overlay, LOWER_FD, &fs_fd);
+	if (!force && (r == -EINVAL || r == -EBADF || r == -ENOENT))
+		r = open_overlay(overlay, LOWER_TEXT, &fs_fd);
+	if (r == -EINVAL) {
+		if (overlay->n_lower > MOUNT_OVERLAY_STRING_LAYERS)
+			return fault_set(fault, ABOX_E_LIMIT, 0, place, "this kernel overlays %d layers at most, '%s' has %zu",
+				MOUNT_OVERLAY_STRING_LAYERS, place, overlay->n_lower);
+		r = open_overlay(overlay, LOWER_ONE_TEXT, &fs_fd);
+	}
+	if (r < 0)
+		return fault_set(fault, r == -ENODEV ? ABOX_E_UNSUPPORTED : ABOX_E_SYSTEM, -r, place,
+			"cannot set up the overlay for '%s'", place);
+	return make(fs_fd, "overlay", attributes, place, retmount_fd, fault);
+}
+
+int mount_make_private(struct fault *fault)
+{
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot make the mounts private");
+	return 0;
+}
+
+int mount_pivot(int root_fd, struct fault *fault)
+{
+	if (fchdir(root_fd) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot enter the new root");
+	/* With both names the same the old root lies on top of the new one, which is where the umount finds it. */
+	if (sys_pivot_root(".", ".") < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot pivot to the new root");
+	if (umount2(".", MNT_DETACH) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot detach the old root");
+	if (chdir("/") < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot enter the new root");
+	return 0;
+}
+
+int mount_detach(const char *path, struct fault *fault)
+{
+	if (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) < 0 && errno != EINVAL && errno != ENOENT)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, path, "cannot unmount '%s'", path);
+	return 0;
+}
+
+int mount_freeze_superblock(int mount_fd, const char *place, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fs_fd = sys_fspick(mount_fd, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+
+	if (fs_fd < 0 || sys_fsconfig(fs_fd, FSCONFIG_FLAG, "ro", NULL, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot reconfigure '%s'", place);
+	if (sys_fsconfig(fs_fd, FSCONFIG_RECONFIGURE, NULL, NULL, 0) < 0)
+		return fault_set(fault, errno == EBUSY ? ABOX_E_BUSY : ABOX_E_SYSTEM, errno, place,
+			"cannot make '%s' read-only", place);
+	return 0;
+}
