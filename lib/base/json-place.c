@@ -199,7 +199,7 @@ static int hex_value(const char *text, size_t len, size_t i, uint32_t *ret)
 	return 0;
 }
 
-static void add_code(struct text *text, uint32_t code)
+void text_add_code(struct text *text, uint32_t code)
 {
 	char bytes[4];
 	size_t n = 0;
@@ -237,7 +237,7 @@ static size_t decode_escape(const char *text, size_t len, size_t i, struct text 
 			code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
 			i += 6;
 		}
-		add_code(out, code);
+		text_add_code(out, code);
 		return i;
 	}
 	at = text[i] ? strchr(from, text[i]) : NULL;

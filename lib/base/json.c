@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * JSON trees: jansson behind our own names. Reading is strict and bounded, printing is deterministic. Places
- * in the text and pointers are the business of json-place.c; what a value means is the caller's.
- *
- * A message about a text never quotes it: the text may hold what must not be printed.
+ * JSON trees: jansson behind our own names, and the one form in which they are printed. Reading is the
+ * business of json-parse.c, places and pointers that of json-place.c; what a value means is the caller's.
  */
 #include "base/json.h"
 
@@ -39,99 +37,11 @@ static void seed(void)
 		json_object_seed(value);
 }
 
-static void seed_once(void)
+void json_seed_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, seed);
-}
-
-static int refuse(const char *text, size_t len, size_t offset, int code, int stage, abox_error **reterr,
-	const char *message)
-{
-	_cleanup_(freep) char *pointer = NULL;
-	uint32_t line, column;
-
-	/* Where the pointer cannot be had (no memory, too deep), line and column still say it. */
-	if (json_pointer_at(text, len, &offset, &pointer) < 0)
-		pointer = NULL;
-	json_line_column(text, offset, &line, &column);
-	error_set(reterr, code, stage, pointer, "%s", message);
-	return error_position(reterr, code, line, column);
-}
-
-/* What must not even reach the parser: NUL, bytes that are not UTF-8, too many levels. */
-static int check_bytes(const char *text, size_t len, const struct json_bounds *bounds, abox_error **reterr)
-{
-	bool in_string = false;
-	unsigned int depth = 0;
-	size_t n;
-
-	for (size_t i = 0; i < len; i += n) {
-		n = utf8_char_len(text + i, len - i);
-		if (n == 0)
-			return refuse(text, len, i, ABOX_E_SYNTAX, bounds->stage, reterr, "not valid UTF-8");
-		if (text[i] == 0)
-			return refuse(text, len, i, ABOX_E_SYNTAX, bounds->stage, reterr, "NUL byte");
-		if (in_string && text[i] == '\\' && i + 1 < len && (unsigned char)text[i + 1] < 0x80 &&
-			text[i + 1])
-			n = 2;
-		else if (text[i] == '"')
-			in_string = !in_string;
-		else if (!in_string && (text[i] == '{' || text[i] == '['))
-			depth++;
-		else if (!in_string && (text[i] == '}' || text[i] == ']') && depth > 0)
-			depth--;
-		if (depth > bounds->max_depth)
-			return refuse(text, len, i, ABOX_E_LIMIT, bounds->stage, reterr, "nested too deeply");
-	}
-	return 0;
-}
-
-static const char *message_of(const json_error_t *error)
-{
-	switch (json_error_code(error)) {
-	case json_error_duplicate_key:
-		return "this key is given twice";
-	case json_error_end_of_input_expected:
-		return "something follows the end of the value";
-	case json_error_premature_end_of_input:
-		return "the text ends too early";
-	case json_error_numeric_overflow:
-		return "the number is too large";
-	case json_error_null_character:
-	case json_error_null_byte_in_key:
-		return "NUL character in a string";
-	case json_error_invalid_utf8:
-		return "not valid UTF-8";
-	default:
-		return "not valid JSON";
-	}
-}
-
-int json_parse(const char *text, size_t len, const struct json_bounds *bounds, struct json **ret,
-	abox_error **reterr)
-{
-	json_error_t error;
-	json_t *value;
-	int r;
-
-	if (len > bounds->max_bytes)
-		return error_set(reterr, ABOX_E_LIMIT, bounds->stage, NULL, "longer than %zu bytes",
-			bounds->max_bytes);
-	r = check_bytes(text, len, bounds, reterr);
-	if (r < 0)
-		return r;
-	seed_once();
-	value = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &error);
-	if (!value) {
-		if (json_error_code(&error) == json_error_out_of_memory)
-			return ABOX_E_MEMORY;
-		return refuse(text, len, error.position > 0 ? (size_t)error.position - 1 : 0, ABOX_E_SYNTAX,
-			bounds->stage, reterr, message_of(&error));
-	}
-	*ret = outer(value);
-	return 0;
 }
 
 struct json *json_ref(struct json *value)
@@ -152,7 +62,7 @@ void json_unrefp(struct json **value)
 
 struct json *json_new_object(void)
 {
-	seed_once();
+	json_seed_once();
 	return outer(json_object());
 }
 

@@ -40,6 +40,11 @@ struct json_bounds {
 int json_parse(const char *text, size_t len, const struct json_bounds *bounds, struct json **ret,
 	abox_error **reterr);
 
+/* Before the first object is made; see json.c. json_parse() and json_new_object() call it. */
+void json_seed_once(void);
+/* Adds a character as UTF-8. */
+void text_add_code(struct text *text, uint32_t code);
+
 struct json *json_ref(struct json *value);
 struct json *json_unref(struct json *value);
 void json_unrefp(struct json **value);
