@@ -115,15 +115,16 @@ static int check_mount(const abox_spec *spec, size_t i, abox_error **reterr)
 static int check_mounts(const abox_spec *spec, abox_error **reterr)
 {
 	size_t n = spec_count(spec, "/mounts");
+	const char *target;
 	int r;
 
 	for (size_t i = 0; i < n; i++) {
 		r = check_mount(spec, i, reterr);
 		if (r < 0)
 			return r;
+		target = spec_string(spec, "/mounts/%zu/target", i);
 		for (size_t k = 0; k < i; k++)
-			if (strcmp(spec_string(spec, "/mounts/%zu/target", i),
-				    spec_string(spec, "/mounts/%zu/target", k)) == 0)
+			if (strcmp(target, spec_string(spec, "/mounts/%zu/target", k)) == 0)
 				return refuse(spec, reterr, at("/mounts/%zu/target", i),
 					"this target is given twice", "keep one of the two mounts");
 	}

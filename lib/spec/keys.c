@@ -281,8 +281,11 @@ const struct spec_key *spec_key_find(const char *pointer)
 {
 	if (!json_pointer_valid(pointer))
 		return NULL;
-	for (size_t i = 0; i < spec_n_keys; i++)
-		if (pattern_matches(spec_keys[i].pattern, pointer))
+	if (!*pointer)
+		return spec_keys;
+	/* No pattern begins with `*`: the first letter leaves few rows to look at. */
+	for (size_t i = 1; i < spec_n_keys; i++)
+		if (spec_keys[i].pattern[1] == pointer[1] && pattern_matches(spec_keys[i].pattern, pointer))
 			return &spec_keys[i];
 	return NULL;
 }
@@ -294,15 +297,18 @@ const char *spec_key_name(const struct spec_key *key)
 	return slash ? slash + 1 : "";
 }
 
+/* What is below a row follows it in the table without a gap. */
 const struct spec_key *spec_key_next_child(const struct spec_key *key, const struct spec_key *previous)
 {
+	const struct spec_key *row = previous ? previous + 1 : key + 1;
 	size_t len = strlen(key->pattern);
-	const struct spec_key *row = previous ? previous + 1 : spec_keys;
 
-	for (; row < spec_keys + spec_n_keys; row++)
-		if (row != key && strncmp(row->pattern, key->pattern, len) == 0 && row->pattern[len] == '/' &&
-			!strchr(row->pattern + len + 1, '/'))
+	for (; row < spec_keys + spec_n_keys; row++) {
+		if (strncmp(row->pattern, key->pattern, len) != 0 || row->pattern[len] != '/')
+			return NULL;
+		if (!strchr(row->pattern + len + 1, '/'))
 			return row;
+	}
 	return NULL;
 }
 
