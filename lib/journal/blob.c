@@ -41,7 +41,7 @@ static int open_folder(abox_journal *journal, bool create, int *retfd, abox_erro
 }
 
 /* There already, and of the right length: the bytes were synced before the name was given, but whoever did so may not
- * have synced the folder yet. */
+ * have synced the folder yet. It is made young, so that prune leaves it alone until it is named. Under LOCK_BLOBS. */
 static int is_stored(int dir_fd, const char *digest, uint64_t len)
 {
 	struct stat st;
@@ -50,7 +50,23 @@ static int is_stored(int dir_fd, const char *digest, uint64_t len)
 		return errno == ENOENT ? 0 : -errno;
 	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != len)
 		return 0;
-	return 1;
+	return utimensat(dir_fd, digest, NULL, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 1;
+}
+
+static int is_stored_locked(abox_journal *journal, int dir_fd, const char *digest, uint64_t len)
+{
+	int r;
+
+	pthread_mutex_lock(&journal->blob_mutex);
+	r = lock_take(&journal->lock, LOCK_BLOBS, journal_deadline(journal), NULL);
+	if (r == 0) {
+		r = is_stored(dir_fd, digest, len);
+		lock_release(&journal->lock, LOCK_BLOBS);
+	} else {
+		r = -EBUSY;
+	}
+	pthread_mutex_unlock(&journal->blob_mutex);
+	return r;
 }
 
 static int temporary_name(char ret[32])
@@ -63,11 +79,11 @@ static int temporary_name(char ret[32])
 	return 0;
 }
 
-static int publish(int dir_fd, const char *temporary, const char *digest, uint64_t len)
+static int publish(abox_journal *journal, int dir_fd, const char *temporary, const char *digest, uint64_t len)
 {
 	int r;
 
-	r = is_stored(dir_fd, digest, len);
+	r = is_stored_locked(journal, dir_fd, digest, len);
 	if (r == 0)
 		r = jio_rename(dir_fd, temporary, digest);
 	else if (r > 0)
@@ -75,7 +91,7 @@ static int publish(int dir_fd, const char *temporary, const char *digest, uint64
 	return r < 0 ? r : jio_sync(dir_fd);
 }
 
-static int store(int dir_fd, const void *data, size_t len, const char *digest)
+static int store(abox_journal *journal, int dir_fd, const void *data, size_t len, const char *digest)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	char temporary[32];
@@ -91,7 +107,7 @@ static int store(int dir_fd, const void *data, size_t len, const char *digest)
 	if (r == 0)
 		r = jio_sync(fd);
 	if (r == 0)
-		r = publish(dir_fd, temporary, digest, len);
+		r = publish(journal, dir_fd, temporary, digest, len);
 	if (r < 0)
 		(void)jio_unlink(dir_fd, temporary);
 	return r;
@@ -114,11 +130,11 @@ int abox_journal_blob_put(abox_journal *journal, const void *data, size_t data_b
 		r = open_folder(journal, true, &dir_fd, reterr);
 	if (r < 0)
 		return r;
-	r = is_stored(dir_fd, digest, data_bytes);
+	r = is_stored_locked(journal, dir_fd, digest, data_bytes);
 	if (r > 0)
 		r = jio_sync(dir_fd);
 	else if (r == 0)
-		r = store(dir_fd, data, data_bytes, digest);
+		r = store(journal, dir_fd, data, data_bytes, digest);
 	if (r < 0)
 		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot store a blob");
 	memcpy(retdigest, digest, sizeof(digest));
@@ -175,7 +191,7 @@ int journal_blob_put_fd(abox_journal *journal, int fd, char retdigest[ABOX_DIGES
 		if (r == 0)
 			r = jio_sync(blob_fd);
 		if (r == 0)
-			r = publish(dir_fd, temporary, digest, len);
+			r = publish(journal, dir_fd, temporary, digest, len);
 		if (r < 0)
 			(void)jio_unlink(dir_fd, temporary);
 	}

@@ -54,6 +54,9 @@ int journal_new(abox_journal **ret)
 		return ABOX_E_MEMORY;
 	}
 	pthread_mutex_init(&journal->mutex, NULL);
+	pthread_mutex_init(&journal->index_mutex, NULL);
+	pthread_mutex_init(&journal->blob_mutex, NULL);
+	pthread_mutex_init(&journal->prune_mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&journal->synced, &attributes);
@@ -66,15 +69,20 @@ static void journal_free(abox_journal *journal)
 {
 	for (size_t i = 0; i < journal->n_views; i++)
 		journal->views[i].ops->destroy(journal->views[i].view);
+	journal_tail_index_free(journal->tail_index);
 	segment_unref(journal->tail);
 	segment_reader_clear(&journal->reader);
 	text_clear(&journal->line);
+	text_clear(&journal->body);
 	text_clear(&journal->found);
 	lock_close(&journal->lock);
 	fd_close(journal->dir_fd);
 	if (!journal_is_dead(journal)) {	/* in a child they may be held by a thread that does not exist there */
 		pthread_cond_destroy(&journal->synced);
 		pthread_mutex_destroy(&journal->mutex);
+		pthread_mutex_destroy(&journal->index_mutex);
+		pthread_mutex_destroy(&journal->blob_mutex);
+		pthread_mutex_destroy(&journal->prune_mutex);
 	}
 	munmap(journal->alive, ALIVE_BYTES);
 	free(journal);

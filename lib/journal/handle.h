@@ -32,6 +32,8 @@ struct journal_identity {
 	char machine[33];	/* informs only */
 };
 
+struct tail_index;
+
 struct abox_journal {
 	unsigned int n_refs;		/* atomic */
 	uint32_t *alive;		/* a page that a fork wipes: reads 0 in a child */
@@ -64,6 +66,11 @@ struct abox_journal {
 	struct text found;		/* JSON list members: what opening found */
 	struct view_slot views[JOURNAL_VIEWS_MAX];
 	size_t n_views;
+
+	pthread_mutex_t index_mutex;	/* innermost; never held across a lock of the file */
+	struct tail_index *tail_index;	/* made under mutex, used under index_mutex */
+	pthread_mutex_t blob_mutex;	/* with LOCK_BLOBS, which does not keep threads of one handle apart */
+	pthread_mutex_t prune_mutex;	/* with LOCK_PRUNE; taken before everything else */
 };
 
 /* handle.c */
@@ -73,6 +80,8 @@ int journal_mutex_lock(abox_journal *journal, uint64_t deadline_usec, abox_error
 void journal_mutex_unlock(abox_journal *journal);
 uint64_t journal_deadline(const abox_journal *journal);
 void journal_add_found(abox_journal *journal, const char *format, ...) _printf_(2, 3);
+
+void journal_tail_index_free(struct tail_index *tail);	/* find.c */
 
 /* tail.c: under mutex; locked says whether LOCK_APPEND is held too */
 int tail_catch_up(abox_journal *journal, bool locked, abox_error **reterr);
@@ -120,6 +129,7 @@ int identity_open_folder(const char *path, const struct abox_journal_options *op
 
 /* views.c: attach_all without mutex, summarize under it */
 int views_attach_all(abox_journal *journal, abox_error **reterr);
+int views_reload(abox_journal *journal, abox_error **reterr);	/* under mutex, after tail_start() */
 int views_summarize(abox_journal *journal, struct text *text, abox_error **reterr);
 
 /* recover.c: the lock file's sync lock is held, and the handle is not shared yet */
@@ -150,6 +160,9 @@ void log_clearp(struct log *log);
 int log_next(struct log *log, uint64_t known, struct journal_record *ret, abox_error **reterr);
 /* The hash of one record: 1; 0 when it was pruned. */
 int journal_hash_of(abox_journal *journal, uint64_t seq, char rethash[DIGEST_TEXT_BYTES], abox_error **reterr);
+
+/* blob-prune.c: under LOCK_PRUNE */
+int blobs_prune(abox_journal *journal, uint64_t age_usec, bool dry_run, uint64_t *retn, abox_error **reterr);
 
 /* open.c */
 enum open_purpose { OPEN_ORDINARY, OPEN_REPAIR, OPEN_ADOPT };

@@ -59,6 +59,7 @@ struct journal_entry {
 /*
  * Called under the append lock with every view caught up. Sets *retentry (its texts must hold until the
  * transaction returns) and answers 1 to append it, 0 to append nothing, or a negative code, which goes up.
+ * It may be called more than once: a full segment is closed first, and the question asked again in the next one.
  * Security: no sync, no wait, no callback of the user, no other journal call in here; executor locks may be tested.
  */
 typedef int (*journal_check_fn)(
@@ -96,7 +97,9 @@ bool journal_can_append(const abox_journal *journal);
  * A view is what somebody knows from the records: open tasks, effects, approvals. Each handle has at most one
  * instance of a view. load() gets the summary of a segment head (not called when there is none: the view starts
  * empty at the first record), then observe() every record after it, in order, own and others' alike. Both run under
- * the handle's mutex and may not call the journal. Records are shown before they are covered.
+ * the handle's mutex and may not call the journal. Records are shown before they are covered. load() may come again:
+ * a handle that slept while segments were pruned starts anew from a later head, and the summary replaces all that the
+ * view knew.
  *
  * A kind of view that summarises must stand in the table of views.c, so that a handle which never asked for it can
  * still write the head of a segment.

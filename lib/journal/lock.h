@@ -10,6 +10,8 @@
 #define LOCK_APPEND (UINT64_C(1) << 40)		/* one append */
 #define LOCK_SYNC (LOCK_APPEND + 1)		/* one sync, one rotation; taken before LOCK_APPEND where both are */
 #define LOCK_MEMBER (LOCK_APPEND + 2)		/* shared by every appending handle */
+#define LOCK_PRUNE (LOCK_APPEND + 3)
+#define LOCK_BLOBS (LOCK_APPEND + 4)		/* storing what is there already, removing what nobody names */
 #define LOCK_EXECUTOR (UINT64_C(1) << 42)	/* and above: executors */
 
 /* Who holds a lock, for people. Stored in the lock file, 32 bytes, little-endian. */

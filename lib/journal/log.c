@@ -109,6 +109,26 @@ int log_start(struct log *log, int dir_fd, uint64_t from_seq, bool sync_each, ab
 	return 0;
 }
 
+/* The next segment is not there: it is still to come (0), has come just now (1), or was pruned. */
+static int judge_missing(struct log *log, abox_error **reterr)
+{
+	_cleanup_(freep) uint64_t *numbers = NULL;
+	size_t n = 0;
+	int r;
+
+	r = segment_list(log->dir_fd, &numbers, &n, reterr);
+	if (r < 0 || n == 0 || numbers[n - 1] <= log->segment->number)
+		return r;
+	for (size_t i = 0; i < n; i++)
+		if (numbers[i] == log->segment->number + 1)
+			return 1;
+	if (numbers[0] > log->segment->number)
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_JOURNAL, NULL,
+			"record %" PRIu64 " was pruned before it was read", log->chain.seq + 1);
+	return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "segment %" PRIu64 " is missing",
+		log->segment->number + 1);
+}
+
 /* 1: the next segment was entered; 0: there is none. */
 static int go_on(struct log *log, abox_error **reterr)
 {
@@ -117,8 +137,13 @@ static int go_on(struct log *log, abox_error **reterr)
 	int r;
 
 	r = enter(log, log->segment->number + 1, &error);
-	if (r == ABOX_E_NOT_FOUND)
-		return 0;
+	if (r == ABOX_E_NOT_FOUND) {
+		r = judge_missing(log, reterr);
+		if (r <= 0)
+			return r;
+		error = abox_error_free(error);
+		r = enter(log, log->segment->number + 1, &error);
+	}
 	if (r < 0) {
 		if (reterr)
 			*reterr = steal_ptr(error);

@@ -337,6 +337,29 @@ int segment_reader_next(struct segment_reader *reader, struct chain *chain, bool
 	return SEGMENT_RECORD;
 }
 
+int segment_reader_line(
+	struct segment_reader *reader, uint64_t *offset, struct journal_record *ret, abox_error **reterr)
+{
+	size_t len = 0;
+	int r;
+
+	if (reader->buffer_offset + reader->start != *offset)
+		segment_reader_start(reader, reader->fd, reader->number, *offset);
+	r = find_line(reader, &len, reterr);
+	if (r < 0)
+		return r;
+	if (r == 0 || reader->buffer[reader->start] == 0)
+		return SEGMENT_END;
+	r = record_parse(reader->buffer + reader->start, len, ret, &reader->texts, &reader->why);
+	if (r < 0)
+		return r == ABOX_E_SYNTAX ? SEGMENT_BROKEN : r;
+	ret->segment = reader->number;
+	ret->offset = *offset;
+	*offset += len + 1;
+	reader->start += len + 1;
+	return SEGMENT_RECORD;
+}
+
 /* Does a piece of a file up to a newline end in a whole record that claims seq? Before it there may be half a record
  * and a hole, or a record whose newline was lost. Few starts are tried: the bytes may be anybody's. */
 static bool line_claims(const char *line, size_t len, uint64_t seq)
@@ -425,4 +448,21 @@ int segment_read_head(int dir_fd, uint64_t number, struct segment_reader *reader
 	*retchain = chain;
 	*retsegment = steal_ptr(segment);
 	return 0;
+}
+
+/* The writer puts the seal before anything that others may fill in, so the first match is the seal's. */
+uint64_t segment_sealed_bytes(const struct journal_record *head)
+{
+	static const char before[] = "\"sealed\":{\"segment\":", member[] = ",\"bytes\":";
+	const char *end = head->body + head->body_len, *at;
+	uint64_t value = 0;
+
+	at = memmem(head->body, head->body_len, before, sizeof(before) - 1);
+	if (at)
+		at = memmem(at, (size_t)(end - at), member, sizeof(member) - 1);
+	if (!at)
+		return 0;
+	for (at += sizeof(member) - 1; at < end && *at >= '0' && *at <= '9' && value < UINT64_MAX / 16; at++)
+		value = value * 10 + (uint64_t)(*at - '0');
+	return value;
 }

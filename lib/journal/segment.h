@@ -69,6 +69,10 @@ enum segment_answer {
 int segment_reader_next(struct segment_reader *reader, struct chain *chain, bool check_chain,
 	struct journal_record *ret, abox_error **reterr);
 
+/* The line at *offset, which is moved behind it, without a look at any chain. */
+int segment_reader_line(
+	struct segment_reader *reader, uint64_t *offset, struct journal_record *ret, abox_error **reterr);
+
 /*
  * Looks behind a broken place for a whole record that says its writer knew seq (or a later one) to be durable: 1 then
  * (damage), 0 when there is none (a torn tail). *retend: where the last byte that is not zero ends.
@@ -86,6 +90,9 @@ static inline bool record_opens(const struct journal_record *record)
 {
 	return record->type[0] == 'j' && __builtin_strcmp(record->type, "journal.open") == 0;
 }
+
+/* Where the lines of the segment before end, as a head says; 0: it does not say. */
+uint64_t segment_sealed_bytes(const struct journal_record *head);
 
 /* The first line of a segment file: seq, prev and body. Not checked against what was before. */
 int segment_read_head(int dir_fd, uint64_t number, struct segment_reader *reader, struct segment **retsegment,

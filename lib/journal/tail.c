@@ -104,6 +104,25 @@ int tail_start(abox_journal *journal, uint64_t number, abox_error **reterr)
 	return 0;
 }
 
+/* The next segment is not there. It was pruned if a later one is: this handle has slept through all of it, and starts
+ * again from the newest head, whose summaries replace what the views know. 1 then. */
+static int go_to_newest(abox_journal *journal, abox_error **reterr)
+{
+	_cleanup_(freep) uint64_t *numbers = NULL;
+	size_t n = 0;
+	int r;
+
+	r = segment_list(journal->dir_fd, &numbers, &n, reterr);
+	if (r < 0 || n == 0 || numbers[n - 1] <= journal->tail->number)
+		return r;
+	if (n > 1 && numbers[0] <= journal->tail->number + 1)
+		return 1;	/* it has come meanwhile */
+	r = tail_start(journal, numbers[n - 1], reterr);
+	if (r == 0)
+		r = views_reload(journal, reterr);
+	return r < 0 ? r : 1;
+}
+
 /* The closing record was read. 1: the next segment is the tail now; 0: there is none yet. */
 static int next_segment(abox_journal *journal, abox_error **reterr)
 {
@@ -115,7 +134,7 @@ static int next_segment(abox_journal *journal, abox_error **reterr)
 
 	r = segment_open(journal->dir_fd, journal->tail->number + 1, journal->append, &segment, &error);
 	if (r == ABOX_E_NOT_FOUND)
-		return 0;
+		return go_to_newest(journal, reterr);
 	if (r < 0) {
 		if (reterr)
 			*reterr = steal_ptr(error);

@@ -34,6 +34,8 @@ struct verification {
 	uint64_t n_records, first_seq, n_checkpoints, n_blobs, n_damages;
 	uint64_t pruned_before;		/* segments below this were dropped, says a record */
 	uint64_t first_segment;
+	char carried_file[64];		/* of the newest journal.pruned */
+	char carried_digest[DIGEST_TEXT_BYTES];
 	struct text damages;
 	struct text torn;
 	char recent[RECENT][DIGEST_TEXT_BYTES];	/* by seq % RECENT */
@@ -122,6 +124,18 @@ static int check_checkpoint(struct verification *v, const struct journal_record 
 	return r < 0 ? r : 0;
 }
 
+static void take_pruned(struct verification *v, const struct json *body)
+{
+	const struct json *carried = json_member(body, "carried");
+	const char *file = json_text(json_member(carried, "file")), *digest = json_text(json_member(carried, "sha256"));
+
+	v->pruned_before = MAX(v->pruned_before, (uint64_t)json_number(json_member(body, "before_segment")));
+	if (file && digest && strlen(digest) == 64 && strncmp(file, "carried-", 8) == 0 && !strchr(file, '/')) {
+		snprintf(v->carried_file, sizeof(v->carried_file), "%s", file);
+		memcpy(v->carried_digest, digest, sizeof(v->carried_digest));
+	}
+}
+
 static int check_record(struct verification *v, const struct journal_record *record, abox_error **reterr)
 {
 	_cleanup_(json_unrefp) struct json *body = NULL;
@@ -147,7 +161,7 @@ static int check_record(struct verification *v, const struct journal_record *rec
 	if (strcmp(record->type, "journal.adopted") == 0)
 		take_id(v, body, "journal");
 	else
-		v->pruned_before = MAX(v->pruned_before, (uint64_t)json_number(json_member(body, "before_segment")));
+		take_pruned(v, body);
 	return 0;
 }
 
@@ -345,6 +359,29 @@ static int check_blobs(struct verification *v, abox_error **reterr)
 	return r;
 }
 
+static int check_carried(struct verification *v, abox_error **reterr)
+{
+	uint8_t digest[DIGEST_BYTES];
+	char text[DIGEST_TEXT_BYTES];
+	int fd, r;
+
+	if (!v->carried_file[0])
+		return 0;
+	fd = openat(v->dir_fd, v->carried_file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0 && errno == ENOENT) {
+		add_damage(v, 0, 0, 0, "the records carried over from pruned segments are missing");
+		return 0;
+	}
+	r = fd < 0 ? ABOX_E_IO : digest_sha256_fd(fd, digest, NULL);
+	fd_close(fd);
+	if (r < 0)
+		return error_set_errno(reterr, r, ABOX_STAGE_VERIFY, v->carried_file, errno, "cannot read");
+	hex_encode(digest, sizeof(digest), text);
+	if (strcmp(text, v->carried_digest) != 0)
+		add_damage(v, 0, 0, 0, "the records carried over from pruned segments are damaged");
+	return 0;
+}
+
 static int check_rest(struct verification *v, abox_error **reterr)
 {
 	_cleanup_(error_freep) abox_error *error = NULL;
@@ -356,7 +393,9 @@ static int check_rest(struct verification *v, abox_error **reterr)
 	if (v->options->checkpoint && !v->wanted_seen && v->wanted.seq > v->chain.seq)
 		add_damage(v, 0, 0, v->chain.seq + 1,
 			"the end was cut off: the checkpoint that was kept elsewhere speaks of a later record");
-	r = v->options->blobs ? check_blobs(v, reterr) : 0;
+	r = check_carried(v, reterr);
+	if (r == 0 && v->options->blobs)
+		r = check_blobs(v, reterr);
 	if (r < 0)
 		return r;
 	if (v->id[0] && v->identity.id[0] && strcmp(v->id, v->identity.id) != 0)

@@ -149,6 +149,17 @@ static int replay(abox_journal *journal, struct view_slot *slot, abox_error **re
 	return r < 0 ? r : 0;
 }
 
+int views_reload(abox_journal *journal, abox_error **reterr)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < journal->n_views && r == 0; i++)
+		r = replay(journal, &journal->views[i], reterr);
+	if (r < 0)
+		journal->broken = r;
+	return r;
+}
+
 static void *find_view(abox_journal *journal, const struct journal_view_ops *ops)
 {
 	for (size_t i = 0; i < journal->n_views; i++)
