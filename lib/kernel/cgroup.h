@@ -36,6 +36,8 @@ struct cgroup_layout {
 };
 /* Library. What this process could use. Reads only (access(2), no trial groups). Always fills *ret. */
 void cgroup_detect(struct cgroup_layout *ret);
+/* The same from other files than those of /proc/self: for tests of hosts that are not this one. */
+void cgroup_detect_by(const char *mountinfo, const char *own, struct cgroup_layout *ret);
 void cgroup_layout_pack(struct pack_writer *writer, const struct cgroup_layout *layout);
 void cgroup_layout_unpack(struct pack_reader *reader, struct cgroup_layout *ret);
 
@@ -51,15 +53,21 @@ struct cgroup_group {
 	uint32_t version;	/* of the limits, 0 when it has none */
 	int parent_fds[CGROUP_N_CONTROLLERS];	/* v2: only [0] */
 	int dir_fds[CGROUP_N_CONTROLLERS];
+	int join_fds[CGROUP_N_CONTROLLERS];	/* opened for writing by the maker: they work after a change of ids too */
 	int tree_parent_fd;
 	int tree_fd;		/* v2: may be a copy of dir_fds[0] */
+	int tree_join_fd;
 	bool has_kill;
 };
-#define CGROUP_GROUP_INIT ((struct cgroup_group){ \
-	.parent_fds = { -EBADF, -EBADF, -EBADF, -EBADF }, .dir_fds = { -EBADF, -EBADF, -EBADF, -EBADF }, \
-	.tree_parent_fd = -EBADF, .tree_fd = -EBADF })
+#define CGROUP_GROUP_INIT                                                                                    \
+	((struct cgroup_group){                                                                              \
+		.parent_fds = { -EBADF, -EBADF, -EBADF, -EBADF },                                            \
+		.dir_fds = { -EBADF, -EBADF, -EBADF, -EBADF },                                               \
+		.join_fds = { -EBADF, -EBADF, -EBADF, -EBADF },                                              \
+		.tree_parent_fd = -EBADF, .tree_fd = -EBADF, .tree_join_fd = -EBADF })
 
-/* 0 or a negative abox code with *fault set; what was made is undone on failure. Name: no slash, not "." or "..". */
+/* 0 or a negative abox code with *fault set; what was made is undone on failure. Name: no slash, not "." or "..".
+ * v2: controllers that the parent does not pass on yet are switched on there, which stays (others may use them by then). */
 int cgroup_create(const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault);
 /* A group below `parent` for one command: only in the v2 tree (kill, freeze, cpu time), without limits of its own. */
 int cgroup_create_child(const struct cgroup_group *parent, const char *name, struct cgroup_group *ret,
@@ -73,6 +81,9 @@ int cgroup_set_limits(const struct cgroup_group *group, const struct cgroup_limi
  * cgroup_join() writes "0" to the rest (v1 `tasks`: the calling *thread*, so only from a single-threaded process;
  * moving a pid from outside costs 7-16 ms). in_tree: the clone already put us into the v2 directory. */
 int cgroup_clone_fd(const struct cgroup_group *group);
+/* CLONE_INTO_CGROUP by a process of these ids, from a process in `group` into it and into groups below it, which need
+ * the same. Gives them the list of processes and nothing else. */
+int cgroup_allow_clone(const struct cgroup_group *group, uid_t uid, gid_t gid, struct fault *fault);
 int cgroup_join(const struct cgroup_group *group, bool in_tree, struct fault *fault);
 
 struct cgroup_stats {
@@ -86,7 +97,8 @@ int cgroup_read(const struct cgroup_group *group, struct cgroup_stats *ret);	/* 
 
 int cgroup_freeze(const struct cgroup_group *group, bool frozen, uint64_t timeout_usec, struct fault *fault);
 /* Kills everything in the group and its children. v2 with cgroup.kill: one write. Otherwise pids.max=0 and a kill
- * loop, bounded by the timeout (ABOX_E_TIMEOUT). */
+ * loop, bounded by the timeout (ABOX_E_TIMEOUT). A group that was killed is not used again: kernels up to 6.18 at
+ * least kill whoever is cloned into it later. */
 int cgroup_kill(const struct cgroup_group *group, uint64_t timeout_usec, struct fault *fault);
 bool cgroup_is_populated(const struct cgroup_group *group);
 /* Kills, then removes the group with all groups below it. ABOX_E_LEFT_BEHIND names what stayed. Closes *group. */
