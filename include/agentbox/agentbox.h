@@ -3,10 +3,13 @@
 #ifndef AGENTBOX_AGENTBOX_H
 #define AGENTBOX_AGENTBOX_H
 
+#include <agentbox/command.h>
 #include <agentbox/effect.h>
 #include <agentbox/error.h>
 #include <agentbox/journal.h>
+#include <agentbox/plan.h>
 #include <agentbox/report.h>
+#include <agentbox/sandbox.h>
 #include <agentbox/spec.h>
 #include <agentbox/task.h>
 #include <agentbox/types.h>

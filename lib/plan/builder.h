@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A plan in the making: the flat plan with arrays that grow, texts that stay, and the list of what is enforced.
+ * Every part of lib/plan adds to it and never takes away.
+ */
+#ifndef PLAN_BUILDER_H
+#define PLAN_BUILDER_H
+
+#include <linux/limits.h>
+
+#include "base/error.h"
+#include "base/strings.h"
+#include "plan/flat.h"
+#include "probe/facts.h"
+#include "spec/spec.h"
+
+enum enforcement_status {
+	ENFORCED = 0,
+	ENFORCEMENT_APPROXIMATED,
+	ENFORCEMENT_WATCHED,
+	ENFORCEMENT_NONE,	/* not enforced: only as a default or waived */
+};
+
+struct enforcement {
+	const char *name;	/* what `waive` calls it */
+	const char *by;		/* "kernel: cgroup1 memory", "keeper" ... */
+	const char *pointer;	/* spec key that asks for it; NULL for what is always promised */
+	enum enforcement_status status;
+	bool required;		/* written by the user, or a promise that no default may weaken */
+	bool waived;
+	const char *detail;
+	const char *remedy;
+};
+
+struct plan_builder {
+	const abox_spec *spec;
+	const struct host_facts *facts;
+	struct flat_plan flat;
+	size_t allocated_sources, allocated_steps, allocated_landlock;
+	struct enforcement *enforcements;
+	size_t n_enforcements, allocated_enforcements;
+	char **texts;		/* everything that was allocated along the way */
+	size_t n_texts, allocated_texts;
+	char **warnings;	/* point into texts */
+	size_t n_warnings, allocated_warnings;
+	char **directories;	/* made in the root so far, point into texts */
+	size_t n_directories, allocated_directories;
+	bool failed;		/* out of memory somewhere: told once, at the end */
+};
+
+void builder_clear(struct plan_builder *builder);
+
+/* Copies that live as long as the builder; NULL (and builder->failed) without memory. */
+const char *builder_text(struct plan_builder *builder, const char *format, ...) _printf_(2, 3);
+const void *builder_bytes(struct plan_builder *builder, const void *data, size_t len);
+void builder_warn(struct plan_builder *builder, const char *format, ...) _printf_(2, 3);
+
+/* Index of a new source; texts are kept by reference. */
+int32_t builder_source(struct plan_builder *builder, const struct flat_source *source);
+void builder_step(struct plan_builder *builder, const struct flat_step *step);
+/* The parents of target and, with self, target itself, as far as no step has made them. */
+void builder_parents(struct plan_builder *builder, const char *target, bool self);
+void builder_directory(struct plan_builder *builder, const char *target, uint32_t mode, uint32_t attr);
+void builder_symlink(struct plan_builder *builder, const char *target, const char *content);
+void builder_file(struct plan_builder *builder, const char *target, uint32_t mode, const void *content, size_t len);
+void builder_bind(struct plan_builder *builder, int32_t source, const char *target, uint32_t attr);
+void builder_scratch(struct plan_builder *builder, const char *name, const char *target, uint32_t mode, uint32_t attr);
+void builder_landlock(struct plan_builder *builder, const char *path, uint32_t access);
+/* The step so far whose mount covers target (it lies below, or at, its own target), the deepest; NULL: the root. */
+const struct flat_step *builder_covering(const struct plan_builder *builder, const char *target);
+
+/* parts of the plan, in the order in which they are called; each sets an error where it knows the cause */
+int plan_build_identity(struct plan_builder *builder, abox_error **reterr);	/* identity.c: ids, groups, env */
+int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr);	/* rootfs.c */
+int plan_build_etc(struct plan_builder *builder, abox_error **reterr);		/* etc.c */
+int plan_build_mounts(struct plan_builder *builder, abox_error **reterr);	/* mounts.c: workspace and mounts */
+int plan_build_limits(struct plan_builder *builder, abox_error **reterr);	/* limits.c */
+int plan_build_walls(struct plan_builder *builder, abox_error **reterr);	/* walls.c: filter, landlock, kill */
+
+/* enforcement.c */
+void enforcement_add(struct plan_builder *builder, const struct enforcement *entry);
+/* After everything was added: waivers are matched, what is required and not enforced is refused. */
+int enforcement_settle(struct plan_builder *builder, abox_error **reterr);
+const char *enforcement_status_name(const struct enforcement *entry);
+
+/* dump.c */
+int plan_dump_build(const struct plan_builder *builder, const char *digest, char **retjson, abox_error **reterr);
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who the box is: names, the ids inside and where they lead outside, supplementary groups, environment.
+ */
+#include "plan/builder.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/*
+ * Root's boxes use one fixed range of ids per installation, above what useradd, systemd (dynamic users, containers)
+ * and subordinate ids take by default, and below 2^31, where some programs see negative numbers.
+ */
+#define BOX_BASE_ID 1900000000U
+#define BOX_ID_COUNT 65536U
+
+#define BOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+static int n_foreign_groups(gid_t own)
+{
+	_cleanup_(freep) gid_t *groups = NULL;
+	int n, foreign = 0;
+
+	n = getgroups(0, NULL);
+	if (n <= 0)
+		return 0;
+	groups = calloc((size_t)n, sizeof(*groups));
+	if (!groups)
+		return n;
+	n = getgroups(n, groups);
+	for (int i = 0; i < n; i++)
+		if (groups[i] != own)
+			foreign++;
+	return foreign;
+}
+
+static void map_range(struct flat_plan *flat)
+{
+	flat->map = FLAT_MAP_RANGE;
+	flat->base_uid = flat->base_gid = BOX_BASE_ID;
+	flat->map_count = BOX_ID_COUNT;
+	flat->clear_groups = 1;
+}
+
+static void map_helpers(struct flat_plan *flat, const struct host_facts *facts)
+{
+	flat->map = FLAT_MAP_HELPERS;
+	flat->base_uid = facts->subuid.outside;
+	flat->base_gid = facts->subgid.outside;
+	flat->map_count = MIN(facts->subuid.count, facts->subgid.count);
+	if (flat->map_count > BOX_ID_COUNT)
+		flat->map_count = BOX_ID_COUNT;
+	flat->clear_groups = 1;
+}
+
+/*
+ * A plain user's box has one id, unless more is needed (uid 0 inside, or groups to get rid of) and newuidmap can give
+ * it: those two programs cost more than the rest of the start.
+ */
+static int build_ids(struct plan_builder *builder, abox_error **reterr)
+{
+	const struct host_facts *facts = builder->facts;
+	struct flat_plan *flat = &builder->flat;
+	int n_groups = n_foreign_groups(facts->gid);
+
+	flat->host_is_root = facts->userns == USERNS_ROOT;
+	flat->outside_uid = facts->uid;
+	flat->outside_gid = facts->gid;
+	flat->inside_uid = flat->inside_gid = spec_user(builder->spec);
+	if (facts->userns == USERNS_ROOT)
+		map_range(flat);
+	else if (facts->userns == USERNS_TOOLS && (flat->inside_uid == 0 || n_groups > 0))
+		map_helpers(flat, facts);
+	else
+		flat->map = FLAT_MAP_SINGLE;
+	flat->userxattr = flat->map != FLAT_MAP_RANGE;
+	if (flat->map != FLAT_MAP_SINGLE && flat->inside_uid >= flat->map_count)
+		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/user",
+			"user %u is outside the %u ids that a box has here", flat->inside_uid, flat->map_count);
+	enforcement_add(builder, &(struct enforcement){ .name = "groups", .by = "kernel: setgroups", .required = true,
+		.status = n_groups > 0 && !flat->clear_groups ? ENFORCEMENT_NONE : ENFORCED,
+		.detail = builder_text(builder, "%d supplementary groups of the caller", n_groups),
+		.remedy = "install uidmap and give the user ranges in /etc/subuid and /etc/subgid, or start without "
+			  "supplementary groups (setpriv --clear-groups)" });
+	enforcement_add(builder, &(struct enforcement){ .name = "ids", .by = "kernel: user namespace", .required = true,
+		.detail = flat->map == FLAT_MAP_RANGE ? "a high range of its own" :
+			flat->map == FLAT_MAP_HELPERS ? "subordinate ids of the caller" : "the caller's own id as the only one" });
+	return 0;
+}
+
+static const char *env_override(const struct plan_builder *builder, const char *name)
+{
+	const char *member, *value;
+
+	for (size_t i = 0; spec_map_string(builder->spec, i, &member, &value, "/env"); i++)
+		if (strcmp(member, name) == 0)
+			return value;
+	return NULL;
+}
+
+static int build_env(struct plan_builder *builder)
+{
+	struct flat_plan *flat = &builder->flat;
+	const char *user = flat->inside_uid == 0 ? "root" : "agent";
+	const struct {
+		const char *name, *value;
+	} base[] = {
+		{ "PATH", BOX_PATH }, { "HOME", flat->home }, { "USER", user }, { "LOGNAME", user }, { "LANG", "C.UTF-8" },
+		{ "TERM", "dumb" }, { "TMPDIR", "/tmp" }, { "TMPPREFIX", "/tmp/zsh" },
+	};
+	size_t n_spec = spec_count(builder->spec, "/env"), n = 0;
+	const char *name, *value, **env;
+
+	env = calloc(ELEMENTSOF(base) + n_spec + 1, sizeof(*env));
+	if (!env)
+		return ABOX_E_MEMORY;
+	for (size_t i = 0; i < ELEMENTSOF(base); i++)
+		if (!env_override(builder, base[i].name))
+			env[n++] = builder_text(builder, "%s=%s", base[i].name, base[i].value);
+	for (size_t i = 0; spec_map_string(builder->spec, i, &name, &value, "/env"); i++)
+		env[n++] = builder_text(builder, "%s=%s", name, value);
+	flat->env = env;
+	return 0;
+}
+
+int plan_build_identity(struct plan_builder *builder, abox_error **reterr)
+{
+	struct flat_plan *flat = &builder->flat;
+	int r;
+
+	flat->version = FLAT_VERSION;
+	flat->backend = "namespaces";
+	flat->name = spec_string(builder->spec, "/name");
+	flat->hostname = spec_string(builder->spec, "/hostname");
+	flat->cwd = spec_string(builder->spec, "/cwd");
+	flat->lo_up = 1;
+	flat->detach = strcmp(spec_string(builder->spec, "/on_owner_death"), "keep") == 0;
+	flat->ttl_usec = spec_u64(builder->spec, "/ttl");
+	flat->owner_grace_usec = UINT64_MAX;
+	if (spec_has(builder->spec, "/owner_grace"))
+		flat->owner_grace_usec = spec_u64(builder->spec, "/owner_grace");
+	r = build_ids(builder, reterr);
+	if (r < 0)
+		return r;
+	flat->home = flat->inside_uid == 0 ? "/root" : "/home/agent";
+	return build_env(builder);
+}

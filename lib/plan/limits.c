@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Limits: what the spec asks for, by which means of this host, and how far that holds.
+ */
+#include "plan/builder.h"
+
+#define CGROUP_REMEDY "start as root, or in a delegated control group (systemd-run --user --scope -p Delegate=yes)"
+
+static uint64_t limit(const struct plan_builder *builder, const char *pointer)
+{
+	uint64_t value = spec_has(builder->spec, "%s", pointer) ? spec_u64(builder->spec, "%s", pointer) : 0;
+
+	return value == UINT64_MAX ? 0 : value;	/* "off" */
+}
+
+static void add(struct plan_builder *builder, const char *name, const char *pointer, const char *by)
+{
+	enforcement_add(builder, &(struct enforcement){ .name = name, .by = by, .pointer = pointer,
+		.required = spec_written(builder->spec, "%s", pointer) });
+}
+
+/* A limit that only a control group can keep. True when one does. */
+static bool by_cgroup(struct plan_builder *builder, const char *name, const char *pointer, enum cgroup_controller controller)
+{
+	const struct cgroup_layout *layout = &builder->facts->cgroup;
+	bool there = layout->limits_version && (layout->controllers & CGROUP_BIT(controller));
+
+	if (!spec_has(builder->spec, "%s", pointer))
+		return false;
+	enforcement_add(builder, &(struct enforcement){ .name = name, .pointer = pointer,
+		.by = there ? builder_text(builder, "kernel: cgroup v%u", layout->limits_version) : "nothing",
+		.status = there ? ENFORCED : ENFORCEMENT_NONE, .required = spec_written(builder->spec, "%s", pointer),
+		.detail = there ? NULL : layout->reason[0] ? layout->reason : "the host has no such controller for this user",
+		.remedy = layout->remedy[0] ? layout->remedy : CGROUP_REMEDY });
+	return there;
+}
+
+/*
+ * Without a pids controller RLIMIT_NPROC does it: it counts per user namespace, and each box has its own. It does not
+ * bind the host's uid 0, which a box is only where root may not map other ids.
+ */
+static void build_pids(struct plan_builder *builder)
+{
+	const struct cgroup_layout *layout = &builder->facts->cgroup;
+	struct flat_plan *flat = &builder->flat;
+	bool outside_root = flat->map == FLAT_MAP_SINGLE && flat->outside_uid == 0;
+
+	flat->limits.pids = limit(builder, "/limits/pids");
+	if (layout->limits_version && (layout->controllers & CGROUP_BIT(CGROUP_PIDS))) {
+		by_cgroup(builder, "limits.pids", "/limits/pids", CGROUP_PIDS);
+		flat->cgroup_limits.pids = flat->limits.pids;
+		return;
+	}
+	if (outside_root) {
+		by_cgroup(builder, "limits.pids", "/limits/pids", CGROUP_PIDS);
+		flat->limits.pids = 0;
+		return;
+	}
+	flat->limits.pids_by_rlimit = 1;
+	add(builder, "limits.pids", "/limits/pids", "kernel: RLIMIT_NPROC in the box's user namespace");
+}
+
+int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
+{
+	struct flat_limits *limits = &builder->flat.limits;
+	struct flat_plan *flat = &builder->flat;
+	bool unlimited_wall = flat->detach && !spec_written(builder->spec, "/limits/wall");
+
+	limits->wall_usec = unlimited_wall ? 0 : limit(builder, "/limits/wall");
+	limits->idle_usec = limit(builder, "/limits/idle");
+	limits->grace_usec = limit(builder, "/grace");
+	limits->output_bytes = limit(builder, "/limits/output");
+	limits->output_written = spec_written(builder->spec, "/limits/output");
+	limits->disk_bytes = limit(builder, "/limits/disk");
+	limits->inodes = limit(builder, "/limits/inodes");
+	limits->open_files = (uint32_t)limit(builder, "/limits/open_files");
+	if (limits->wall_usec)
+		add(builder, "limits.wall", "/limits/wall", "keeper");
+	if (limits->idle_usec)
+		add(builder, "limits.idle", "/limits/idle", "keeper");
+	add(builder, "limits.output", "/limits/output", "library and keeper: captured, copied and spooled streams");
+	add(builder, "limits.disk", "/limits/disk", "kernel: one tmpfs for every writable place");
+	add(builder, "limits.inodes", "/limits/inodes", "kernel: one tmpfs for every writable place");
+	add(builder, "limits.open_files", "/limits/open_files", "kernel: RLIMIT_NOFILE of each process");
+	if (by_cgroup(builder, "limits.memory", "/limits/memory", CGROUP_MEMORY))
+		flat->cgroup_limits.memory_bytes = limits->memory_bytes = limit(builder, "/limits/memory");
+	if (by_cgroup(builder, "limits.cpus", "/limits/cpus", CGROUP_CPU))
+		flat->cgroup_limits.cpu_millis = limit(builder, "/limits/cpus");
+	build_pids(builder);
+	return 0;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the user brings in: the workspace and the mounts. Sources are made canonical here and opened anew, without
+ * following links, at the start; targets are checked against what the steps so far have put there.
+ */
+#include "plan/builder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/path.h"
+#include "kernel/landlock.h"
+
+#define WORKSPACE "/workspace"
+
+/* The canonical folder or file behind what the user wrote, as a source whose owner appears as the box's user. */
+static int open_source(struct plan_builder *builder, const char *pointer, const char *path, bool writable,
+	int32_t *retsource, bool *retdirectory, abox_error **reterr)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	struct flat_source source = { 0 };
+	char real[PATH_MAX];
+	struct stat st;
+
+	if (!path || !realpath(path, real) || (fd = open(real, O_PATH | O_NOFOLLOW | O_CLOEXEC)) < 0 || fstat(fd, &st) < 0)
+		return spec_refuse(builder->spec, reterr, errno == EACCES ? ABOX_E_PERMISSION : ABOX_E_NOT_FOUND,
+			ABOX_STAGE_PLAN, pointer, "cannot reach %s: %s", path ? path : "it", strerror(errno));
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
+		return spec_refuse(builder->spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, pointer,
+			"%s is neither a folder nor a regular file", real);
+	if (writable && strcmp(real, "/") == 0)
+		return spec_refuse(builder->spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, pointer,
+			"the root of the host cannot be given away for writing");
+	source.path = builder_text(builder, "%s", real);
+	source.kind = S_ISDIR(st.st_mode) ? FLAT_DIRECTORY : FLAT_FILE;
+	source.owner_uid = st.st_uid;
+	source.owner_gid = st.st_gid;
+	source.idmap = builder->flat.map == FLAT_MAP_RANGE && host_facts_can_idmap(fd);
+	if (builder->flat.map == FLAT_MAP_RANGE && !source.idmap) {
+		if (writable)
+			return error_remedy(reterr,
+				spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
+					"the filesystem of %s cannot show its files under other ids, so a box of root could not write "
+					"there as their owner", real),
+				"give it read-only, use an overlay workspace, or start as the owner instead of as root");
+		builder_warn(builder, "%s: its filesystem cannot show files under other ids; in the box only what everybody "
+				      "may read can be read", real);
+	}
+	*retsource = builder_source(builder, &source);
+	if (retdirectory)
+		*retdirectory = S_ISDIR(st.st_mode);
+	return 0;
+}
+
+static void unlimited_place(struct plan_builder *builder, const char *target)
+{
+	const char *detail = builder_text(builder, "%s is a folder of the host that is written directly, without a quota", target);
+
+	enforcement_add(builder, &(struct enforcement){ .name = "limits.disk", .by = "nothing", .pointer = "/limits/disk",
+		.status = ENFORCEMENT_NONE, .required = spec_written(builder->spec, "/limits/disk"), .detail = detail });
+	enforcement_add(builder, &(struct enforcement){ .name = "limits.inodes", .by = "nothing",
+		.pointer = "/limits/inodes", .status = ENFORCEMENT_NONE,
+		.required = spec_written(builder->spec, "/limits/inodes"), .detail = detail });
+}
+
+static int build_workspace_overlay(struct plan_builder *builder, int32_t source, abox_error **reterr)
+{
+	if (!builder->facts->overlay)
+		return error_remedy(reterr,
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/mode",
+				"this host allows no overlay mount to this user"),
+			"use mode \"direct\" (changes go to the folder itself), or Linux 5.11 and later");
+	builder_parents(builder, WORKSPACE, true);
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_OVERLAY, .target = WORKSPACE, .name = "workspace",
+		.source = source, .mode = 0755, .attr = FLAT_ATTR_OWNER_BOX });
+	return 0;
+}
+
+static int build_workspace(struct plan_builder *builder, abox_error **reterr)
+{
+	const abox_spec *spec = builder->spec;
+	const char *kind = spec_has(spec, "/workspace/source/kind") ? spec_string(spec, "/workspace/source/kind") : "empty";
+	const char *mode = spec_has(spec, "/workspace/mode") ? spec_string(spec, "/workspace/mode") : "overlay";
+	bool directory, direct = strcmp(mode, "direct") == 0;
+	int32_t source;
+	int r;
+
+	if (strcmp(kind, "empty") == 0) {
+		builder_scratch(builder, "workspace", WORKSPACE, 0755, FLAT_ATTR_OWNER_BOX);
+		return 0;
+	}
+	if (strcmp(kind, "dir") != 0)
+		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/source/kind",
+			"a workspace from '%s' is not available in this build", kind);
+	if (!direct && strcmp(mode, "overlay") != 0)
+		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/mode",
+			"workspace mode '%s' is not available in this build", mode);
+	r = open_source(builder, "/workspace/source/path", spec_string(spec, "/workspace/source/path"), direct, &source,
+		&directory, reterr);
+	if (r < 0)
+		return r;
+	if (!directory)
+		return spec_refuse(spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, "/workspace/source/path",
+			"a workspace is a folder");
+	if (!direct)
+		return build_workspace_overlay(builder, source, reterr);
+	builder_bind(builder, source, WORKSPACE, 0);
+	unlimited_place(builder, WORKSPACE);
+	return 0;
+}
+
+/* A mount point that the box cannot make must be there: below a folder of the host nothing is ever created. */
+static int check_target(struct plan_builder *builder, const char *pointer, const char *target, abox_error **reterr)
+{
+	const struct flat_step *step = builder_covering(builder, target);
+	char path[PATH_MAX * 2];
+	struct stat st;
+
+	if (!step || step->source < 0 || step->op == FLAT_OP_OVERLAY || strcmp(step->target, target) == 0)
+		return 0;
+	snprintf(path, sizeof(path), "%s%s", builder->flat.sources[step->source].path, target + strlen(step->target));
+	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
+		return 0;
+	return error_remedy(reterr,
+		spec_refuse(builder->spec, reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, pointer,
+			"%s lies in %s, a folder of the host, and is not there", target, step->target),
+		"make %s first, or choose a target outside of %s", path, step->target);
+}
+
+static void build_tmpfs(struct plan_builder *builder, size_t i, const char *target)
+{
+	uint64_t inodes = spec_u64(builder->spec, "/limits/inodes"), size_bytes = spec_u64(builder->spec, "/limits/disk");
+
+	if (spec_has(builder->spec, "/mounts/%zu/size", i))
+		size_bytes = spec_u64(builder->spec, "/mounts/%zu/size", i);
+	builder_parents(builder, target, true);
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_TMPFS, .target = target, .mode = 0755, .source = -1,
+		.attr = FLAT_ATTR_OWNER_BOX, .size_bytes = size_bytes,
+		.inodes = inodes });
+	builder_landlock(builder, target, LANDLOCK_RW);
+}
+
+static int build_mount(struct plan_builder *builder, size_t i, abox_error **reterr)
+{
+	const abox_spec *spec = builder->spec;
+	const char *target = spec_string(spec, "/mounts/%zu/target", i), *mode = spec_string(spec, "/mounts/%zu/mode", i);
+	const char *pointer = builder_text(builder, "/mounts/%zu/source", i);
+	bool writable = strcmp(mode, "rw") == 0, directory;
+	int32_t source;
+	uint32_t attr;
+	int r;
+
+	r = check_target(builder, builder_text(builder, "/mounts/%zu/target", i), target, reterr);
+	if (r < 0)
+		return r;
+	if (strcmp(mode, "tmpfs") == 0) {
+		build_tmpfs(builder, i, target);
+		return 0;
+	}
+	r = open_source(builder, pointer, spec_string(spec, "/mounts/%zu/source", i), writable, &source, &directory, reterr);
+	if (r < 0)
+		return r;
+	attr = writable ? 0 : FLAT_ATTR_RDONLY;
+	if (builder->failed)
+		return ABOX_E_MEMORY;
+	if (directory && !writable && !builder->flat.sources[source].idmap)
+		attr |= FLAT_ATTR_RECURSIVE;	/* an idmapped tree is taken alone: one submount that cannot would fail it whole */
+	builder_bind(builder, source, target, attr);
+	if (!writable)
+		return 0;
+	builder_landlock(builder, target, LANDLOCK_RW);
+	unlimited_place(builder, target);
+	return 0;
+}
+
+struct order {
+	size_t index;
+	const char *target;
+};
+
+static int by_target(const void *a, const void *b)
+{
+	return strcmp(((const struct order *)a)->target, ((const struct order *)b)->target);
+}
+
+/* Parents before children whatever the order in which they were written: /a must not hide /a/b. */
+int plan_build_mounts(struct plan_builder *builder, abox_error **reterr)
+{
+	size_t n = spec_count(builder->spec, "/mounts");
+	_cleanup_(freep) struct order *order = calloc(n + 1, sizeof(*order));
+	int r;
+
+	if (!order)
+		return ABOX_E_MEMORY;
+	r = build_workspace(builder, reterr);
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < n; i++)
+		order[i] = (struct order){ i, spec_string(builder->spec, "/mounts/%zu/target", i) };
+	qsort(order, n, sizeof(*order), by_target);
+	for (size_t i = 0; i < n; i++) {
+		r = build_mount(builder, order[i].index, reterr);
+		if (r < 0)
+			return r;
+	}
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .target = "/", .source = -1 });
+	return 0;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A plan: the spec checked and resolved for one backend on this host, packed for the keeper, frozen. Compiling reads
+ * the host and changes nothing. What is decided here is carried out elsewhere (keeper, guest) to the letter.
+ */
+#include "plan/plan.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "base/fd.h"
+#include "base/helper.h"
+#include "base/memfd.h"
+#include "keeper/wire.h"
+#include "plan/builder.h"
+#include "plan/modules.h"
+
+struct abox_plan {
+	atomic_uint n_refs;
+	struct plan_view view;
+	char digest[DIGEST_TEXT_BYTES];
+	const char *backend;
+	char *name;
+	char *json;
+	struct pack_writer blob;
+};
+
+const struct plan_view *plan_view(const abox_plan *plan)
+{
+	return &plan->view;
+}
+
+abox_plan *abox_plan_ref(abox_plan *plan)
+{
+	if (plan)
+		atomic_fetch_add_explicit(&plan->n_refs, 1, memory_order_relaxed);
+	return plan;
+}
+
+abox_plan *abox_plan_unref(abox_plan *plan)
+{
+	if (!plan || atomic_fetch_sub_explicit(&plan->n_refs, 1, memory_order_acq_rel) != 1)
+		return NULL;
+	fd_close(plan->view.blob_fd);
+	fd_close(plan->view.keeper_fd);
+	pack_writer_clear(&plan->blob);
+	free(plan->name);
+	free(plan->json);
+	free(plan);
+	return NULL;
+}
+
+void plan_unrefp(abox_plan **plan)
+{
+	*plan = abox_plan_unref(*plan);
+}
+
+static abox_plan *plan_new(void)
+{
+	abox_plan *plan = calloc(1, sizeof(*plan));
+
+	if (!plan)
+		return NULL;
+	atomic_init(&plan->n_refs, 1);
+	plan->view.blob_fd = -EBADF;
+	plan->view.keeper_fd = -EBADF;
+	return plan;
+}
+
+/*
+ * The one wall of this build. `auto` takes the fastest usable one that meets the floor; with one wall that is a
+ * question of yes or no.
+ */
+static int choose_backend(struct plan_builder *builder, abox_error **reterr)
+{
+	const char *backend = spec_string(builder->spec, "/backend"), *floor = spec_string(builder->spec, "/isolation_floor");
+	const struct host_facts *facts = builder->facts;
+	int r;
+
+	if (strcmp(backend, "auto") != 0 && strcmp(backend, "namespaces") != 0)
+		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/backend",
+			"backend '%s' is not available in this build", backend);
+	if (strcmp(floor, "namespaces") != 0)
+		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/isolation_floor",
+			"no wall of this build reaches the floor '%s'", floor);
+	if (!facts->blocker[0])
+		return 0;
+	r = error_set(reterr, ABOX_E_UNAVAILABLE, ABOX_STAGE_PLAN, "namespaces", "%s", facts->blocker);
+	return facts->remedy[0] ? error_remedy(reterr, r, "%s", facts->remedy) : r;
+}
+
+/* Order matters: later parts see what earlier ones have put into the tree. */
+static int build(struct plan_builder *builder, abox_error **reterr)
+{
+	static int (*const parts[])(struct plan_builder *, abox_error **) = {
+		plan_check_modules, choose_backend, plan_build_identity, plan_build_rootfs, plan_build_etc,
+		plan_build_mounts, plan_build_limits, plan_build_walls, enforcement_settle,
+	};
+	int r;
+
+	for (size_t i = 0; i < ELEMENTSOF(parts); i++) {
+		r = parts[i](builder, reterr);
+		if (r < 0)
+			return r;
+		if (builder->failed)
+			return ABOX_E_MEMORY;
+	}
+	return 0;
+}
+
+/* The digest covers what is enforced, not what the box is called. */
+static int digest_of(const struct flat_plan *flat, char ret[DIGEST_TEXT_BYTES])
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct flat_plan nameless = *flat;
+
+	nameless.name = "";
+	nameless.digest = "";
+	if (!flat_pack(&nameless, &writer))
+		return ABOX_E_MEMORY;
+	return digest_sha256_text(writer.data, writer.len, ret);
+}
+
+static int pack_blob(abox_plan *plan, const struct flat_plan *flat, abox_error **reterr)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	int r;
+
+	if (!flat_pack(flat, &writer))
+		return ABOX_E_MEMORY;
+	pack_bytes(&plan->blob, plan->json, strlen(plan->json));
+	pack_bytes(&plan->blob, writer.data, writer.len);
+	if (plan->blob.failed)
+		return ABOX_E_MEMORY;
+	plan->view.blob = plan->blob.data;
+	plan->view.blob_len = plan->blob.len;
+	if (plan->blob.len <= WIRE_INLINE_MAX)
+		return 0;
+	r = memfd_new_sealed("agentbox-plan", plan->blob.data, plan->blob.len, 0400, &plan->view.blob_fd);
+	if (r < 0)
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, "memfd", -r, "cannot keep the plan");
+	return 0;
+}
+
+static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **reterr)
+{
+	struct flat_plan *flat = &builder->flat;
+	int r;
+
+	r = digest_of(flat, plan->digest);
+	if (r < 0)
+		return r;
+	flat->digest = plan->digest;
+	r = plan_dump_build(builder, plan->digest, &plan->json, reterr);
+	if (r < 0)
+		return r;
+	if (!string_empty(flat->name) && !(plan->name = strdup(flat->name)))
+		return ABOX_E_MEMORY;
+	plan->backend = "namespaces";
+	plan->view.name = plan->name;
+	plan->view.json = plan->json;
+	plan->view.output_bytes = flat->limits.output_bytes;
+	plan->view.output_written = flat->limits.output_written;
+	plan->view.ttl_usec = flat->ttl_usec;
+	plan->view.keep = flat->detach;
+	r = pack_blob(plan, flat, reterr);
+	if (r < 0)
+		return r;
+	return helper_open("keeper", &plan->view.keeper_fd, reterr);
+}
+
+int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **reterr)
+{
+	_cleanup_(plan_unrefp) abox_plan *plan = NULL;
+	_cleanup_(builder_clear) struct plan_builder builder = { 0 };
+	struct host_facts facts = { 0 };
+	int r;
+
+	if (!spec || !retplan)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, NULL, "spec and retplan are required");
+	r = abox_spec_check(spec, reterr);
+	if (r < 0)
+		return r;
+	r = host_facts_read(&facts, reterr);
+	if (r < 0)
+		return r;
+	plan = plan_new();
+	if (!plan)
+		return ABOX_E_MEMORY;
+	builder.spec = spec;
+	builder.facts = &facts;
+	r = build(&builder, reterr);
+	if (r < 0)
+		return r;
+	r = freeze(plan, &builder, reterr);
+	if (r < 0)
+		return r;
+	*retplan = steal_ptr(plan);
+	return 0;
+}
+
+int abox_plan_dump(const abox_plan *plan, char **retjson, abox_error **reterr)
+{
+	char *copy;
+
+	if (!plan || !retjson)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, NULL, "plan and retjson are required");
+	copy = strdup(plan->json);
+	if (!copy)
+		return ABOX_E_MEMORY;
+	*retjson = copy;
+	return 0;
+}
+
+const char *abox_plan_get_digest(const abox_plan *plan)
+{
+	return plan ? plan->digest : NULL;
+}
+
+const char *abox_plan_get_backend(const abox_plan *plan)
+{
+	return plan ? plan->backend : NULL;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include <agentbox/plan.h>
+
+#include "base/error.h"
+#include "base/macro.h"
+
+/*
+ * What a sandbox needs of a plan: the bytes for the keeper, and a few facts that the library side goes by itself.
+ * Everything belongs to the plan and never changes.
+ */
+struct plan_view {
+	const void *blob;	/* {bytes plan_json, bytes flat plan}, as WIRE_START wants it */
+	size_t blob_len;
+	int blob_fd;		/* the same as a sealed memory file; -EBADF when it fits into a packet */
+	int keeper_fd;		/* the keeper program, sealed */
+	const char *name;	/* NULL for none */
+	const char *json;	/* the dump */
+	uint64_t output_bytes;
+	bool output_written;
+	uint64_t ttl_usec;	/* of the record of a detached box */
+	bool keep;		/* on_owner_death keep: the box is detached */
+};
+const struct plan_view *plan_view(const abox_plan *plan);
+void plan_unrefp(abox_plan **plan);
+
+#endif
