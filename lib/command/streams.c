@@ -249,24 +249,56 @@ static bool target_ready(int fd)
 	return poll(&poll_fd, 1, 0) == 1;
 }
 
-/* A target that nobody reads any more costs the command nothing, nor the host a SIGPIPE. */
-static ssize_t write_target(int fd, const void *data, size_t len)
+/* A target that nobody reads any more costs the command nothing, nor the host a SIGPIPE (splice(2) sends it as well). */
+struct pipe_guard {
+	sigset_t old;
+	bool was_pending;
+};
+
+static void pipe_guard_begin(struct pipe_guard *guard)
+{
+	sigset_t set, pending;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGPIPE);
+	pthread_sigmask(SIG_BLOCK, &set, &guard->old);
+	sigpending(&pending);
+	guard->was_pending = sigismember(&pending, SIGPIPE);
+}
+
+static void pipe_guard_end(const struct pipe_guard *guard, ssize_t n)
 {
 	struct timespec none = { 0 };
-	sigset_t pipe_set, pending, old;
-	ssize_t n;
-	int saved;
+	int saved = errno;
+	sigset_t set;
 
-	sigemptyset(&pipe_set);
-	sigaddset(&pipe_set, SIGPIPE);
-	pthread_sigmask(SIG_BLOCK, &pipe_set, &old);
-	sigpending(&pending);
-	n = write(fd, data, len);
-	saved = errno;
-	if (n < 0 && saved == EPIPE && !sigismember(&pending, SIGPIPE))
-		sigtimedwait(&pipe_set, NULL, &none);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	sigemptyset(&set);
+	sigaddset(&set, SIGPIPE);
+	if (n < 0 && saved == EPIPE && !guard->was_pending)
+		sigtimedwait(&set, NULL, &none);
+	pthread_sigmask(SIG_SETMASK, &guard->old, NULL);
 	errno = saved;
+}
+
+static ssize_t write_target(int fd, const void *data, size_t len)
+{
+	struct pipe_guard guard;
+	ssize_t n;
+
+	pipe_guard_begin(&guard);
+	n = write(fd, data, len);
+	pipe_guard_end(&guard, n);
+	return n;
+}
+
+static ssize_t splice_target(int from_fd, int fd, size_t len)
+{
+	struct pipe_guard guard;
+	ssize_t n;
+
+	pipe_guard_begin(&guard);
+	n = splice(from_fd, NULL, fd, NULL, len, SPLICE_F_NONBLOCK);
+	pipe_guard_end(&guard, n);
 	return n;
 }
 
@@ -320,7 +352,7 @@ static int splice_output(struct output_stream *out)
 
 	if (!out->can_splice || out->target_broken || room == 0)
 		return -EINVAL;
-	n = splice(out->fd, NULL, out->target_fd, NULL, room < PIPE_BYTES ? (size_t)room : PIPE_BYTES, SPLICE_F_NONBLOCK);
+	n = splice_target(out->fd, out->target_fd, room < PIPE_BYTES ? (size_t)room : PIPE_BYTES);
 	if (n < 0 && errno == EAGAIN)
 		return 0;
 	if (n < 0)
