@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The state folder. It is private to one user; nothing in it is believed that another user could have put there.
+ * The folders of live boxes: how a reference becomes one, and whether its keeper lives.
  */
 #include "sandbox/state.h"
 
@@ -17,83 +17,22 @@
 #include <agentbox/sandbox.h>
 
 #include "base/fd.h"
+#include "base/place.h"
 #include "keeper/wire.h"
 
 #define UNBORN_SECONDS 60
 #define RECORD_MAX 65536
 
-/* The folder that holds ours, and our name in it. `made` says that the holder is ours to make as well (ABOX_HOME). */
-static int choose_place(char *retparent, size_t size, const char **retname)
-{
-	const char *home = secure_getenv("ABOX_HOME"), *runtime = secure_getenv("XDG_RUNTIME_DIR");
-	struct stat st;
-	int n;
-
-	if (!string_empty(home)) {
-		*retname = "run";
-		n = snprintf(retparent, size, "%s", home);
-	} else if (geteuid() == 0) {
-		*retname = "agentbox";
-		n = snprintf(retparent, size, "/run");
-	} else if (!string_empty(runtime) && stat(runtime, &st) == 0 && st.st_uid == geteuid()) {
-		*retname = "agentbox";
-		n = snprintf(retparent, size, "%s", runtime);
-	} else {
-		*retname = NULL;	/* /tmp/agentbox-UID: the name is made by the caller */
-		n = snprintf(retparent, size, "/tmp");
-	}
-	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
-}
-
-/*
- * Security: a folder in /tmp may have been planted. It is ours only when it is a real folder, owned by us, closed to all
- * others; a link is never followed.
- */
-static int open_private(int parent_fd, const char *name, int stage, abox_error **reterr)
-{
-	_cleanup_(fd_closep) int fd = -EBADF;
-	struct stat st;
-
-	if (mkdirat(parent_fd, name, 0700) < 0 && errno != EEXIST)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, name, errno, "cannot make the state folder");
-	fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, name, errno, "cannot open the state folder");
-	if (st.st_uid != geteuid())
-		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_PERMISSION, stage, name, "the state folder belongs to uid %u", st.st_uid),
-			"set ABOX_HOME to a folder of your own");
-	if ((st.st_mode & 077) && fchmod(fd, 0700) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, name, errno, "cannot close the state folder to others");
-	return steal_fd(fd);
-}
-
 int state_open(int stage, abox_error **reterr)
 {
-	_cleanup_(fd_closep) int parent_fd = -EBADF, state_fd = -EBADF;
-	char parent[PATH_MAX], own[32];
+	_cleanup_(fd_closep) int state_fd = place_open(PLACE_RUN, stage, reterr);
 	static const char *const folders[] = { STATE_BOXES, STATE_NAMES };
-	const char *name;
-	int r;
 
-	r = choose_place(parent, sizeof(parent), &name);
-	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_INVALID, stage, "ABOX_HOME", -r, "cannot use it");
-	if (!name) {
-		snprintf(own, sizeof(own), "agentbox-%u", geteuid());
-		name = own;
-	}
-	if (secure_getenv("ABOX_HOME") && mkdir(parent, 0700) < 0 && errno != EEXIST)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, parent, errno, "cannot make ABOX_HOME");
-	parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (parent_fd < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, parent, errno, "cannot open it");
-	state_fd = open_private(parent_fd, name, stage, reterr);
 	if (state_fd < 0)
-		return error_prefix(reterr, state_fd, "%s", parent);
+		return state_fd;
 	for (size_t i = 0; i < ELEMENTSOF(folders); i++)
 		if (mkdirat(state_fd, folders[i], 0700) < 0 && errno != EEXIST)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, stage, parent, errno, "cannot make %s", folders[i]);
+			return error_set_errno(reterr, ABOX_E_SYSTEM, stage, folders[i], errno, "cannot make the state folder");
 	return steal_fd(state_fd);
 }
 
