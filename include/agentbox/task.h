@@ -155,28 +155,28 @@ enum abox_stage_class {
 };
 
 /** Why a stage failed. */
-enum abox_cause {
-	ABOX_CAUSE_OTHER = 0,
-	ABOX_CAUSE_WORKER_START = 1,
-	ABOX_CAUSE_SOURCE = 2,
-	ABOX_CAUSE_REGISTRY = 3,
-	ABOX_CAUSE_COMMAND = 4,
-	ABOX_CAUSE_TESTS = 5,
-	ABOX_CAUSE_LIMIT = 6,
-	ABOX_CAUSE_CANCELED = 7,
-	ABOX_CAUSE_OWNER_LOST = 8,
-	ABOX_CAUSE_POLICY = 9
+enum abox_stage_cause {
+	ABOX_STAGE_CAUSE_OTHER = 0,
+	ABOX_STAGE_CAUSE_WORKER_START = 1,
+	ABOX_STAGE_CAUSE_SOURCE = 2,
+	ABOX_STAGE_CAUSE_REGISTRY = 3,
+	ABOX_STAGE_CAUSE_COMMAND = 4,
+	ABOX_STAGE_CAUSE_TESTS = 5,
+	ABOX_STAGE_CAUSE_LIMIT = 6,
+	ABOX_STAGE_CAUSE_CANCELED = 7,
+	ABOX_STAGE_CAUSE_OWNER_LOST = 8,
+	ABOX_STAGE_CAUSE_POLICY = 9
 };
 
-/** abox_cause_name() - "worker_start", "tests" and so on; "?" for others; static. Since 0.1. */
-ABOX_API const char *abox_cause_name(int cause);
+/** abox_stage_cause_name() - "worker_start", "tests" and so on; "?" for others; static. Since 0.1. */
+ABOX_API const char *abox_stage_cause_name(int cause);
 
 /**
  * struct abox_retry_policy - how often a stage is tried
  *
  * @size:             sizeof(struct abox_retry_policy); see abox_retry_policy_init()
  * @max_runs:         over all attempts of the task; 0 means 3, at most 100
- * @causes:           bit mask, 1 << enum abox_cause; 0 means worker_start, source, registry, owner_lost
+ * @causes:           bit mask, 1 << enum abox_stage_cause; 0 means worker_start, source, registry, owner_lost
  * @backoff_usec:     before the second run, doubled for each further one; 0 means 1 second
  * @max_backoff_usec: 0 means 1 minute
  * @jitter_percent:   each wait is shortened by a random part of up to this; 0 means 50, at most 100
@@ -218,7 +218,7 @@ ABOX_API int abox_task_stage_done(abox_task *task, const char *name, abox_error 
  * abox_task_stage_fail() - record that a stage failed, and learn whether it may run again
  * @task:           controlled
  * @name:           of a stage that runs
- * @cause:          enum abox_cause
+ * @cause:          enum abox_stage_cause
  * @detail:         one line for people; may be NULL
  * @retdelay_usec:  how long to wait before the next begin; may be NULL
  * @reterr:         may be NULL

@@ -137,7 +137,7 @@ const char *abox_task_status_name(int status)
 	return name_of(&names_status, status);
 }
 
-const char *abox_cause_name(int cause)
+const char *abox_stage_cause_name(int cause)
 {
 	return name_of(&names_cause, cause);
 }
