@@ -1,63 +1,61 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The door to the helper programs. Embedded, each is a few bytes of the library's own read-only data (helper-images.S, made
- * by the build), and runs from a sealed memory file; installed, it is a file below libexec.
+ * The helper programs and how they are found. Embedded ones lie in the library as bytes (helper-images.S, made by the build);
+ * each start puts them into a sealed memory file, so that nobody can write to a helper that runs.
  */
 #include "base/helper.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/macro.h"
 #include "base/memfd.h"
 
-#ifdef HELPERS_EMBEDDED
+#ifdef HELPER_DIR
 
-struct image {
-	const char *name;
-	const char *begin, *end;
-};
-extern const struct image helper_images[] __attribute__((visibility("hidden")));
-extern const char helper_images_end[] __attribute__((visibility("hidden")));
-
-int helper_open(const char *name, int *retfd, abox_error **reterr)
-{
-	const struct image *last = (const struct image *)helper_images_end;
-	char title[64];
-	int r;
-
-	snprintf(title, sizeof(title), "agentbox-%s", name);
-	for (const struct image *image = helper_images; image < last; image++) {
-		if (strcmp(image->name, name) != 0)
-			continue;
-		r = memfd_new_sealed(title, image->begin, (size_t)(image->end - image->begin), 0111, retfd);
-		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, title, -r, "cannot keep the helper program");
-		return 0;
-	}
-	return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, title, "this library carries no such helper program");
-}
-
-#else
+#include <stdio.h>
 
 int helper_open(const char *name, int *retfd, abox_error **reterr)
 {
 	char path[4096];
 	int fd;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/agentbox-%s", HELPERS_FOLDER, name) >= sizeof(path))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, name, "the path of the helper programs is too long");
-	fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-	if (fd < 0 && errno == ENOENT)
-		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, path, "the helper program is not installed"),
-			"install libagentbox again, or build it with -Dhelpers=embedded");
+	snprintf(path, sizeof(path), HELPER_DIR "/agentbox-%s", name);
+	fd = open(path, O_PATH | O_CLOEXEC);
 	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, path, errno, "cannot open the helper program");
+		return error_set_errno(reterr, errno == ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_SYSTEM, ABOX_STAGE_START, path,
+			errno, "cannot open the helper program");
 	*retfd = fd;
 	return 0;
+}
+
+#else
+
+struct helper_image {
+	const char *name;
+	const void *data;
+	uint64_t len;
+};
+extern const struct helper_image helper_images[] __attribute__((visibility("hidden")));
+extern const uint64_t helper_n_images __attribute__((visibility("hidden")));
+
+int helper_open(const char *name, int *retfd, abox_error **reterr)
+{
+	for (uint64_t i = 0; i < helper_n_images; i++) {
+		const struct helper_image *image = &helper_images[i];
+		int r;
+
+		if (strcmp(image->name, name) != 0)
+			continue;
+		r = memfd_new_sealed(image->name, image->data, image->len, 0111, retfd);
+		if (r < 0)
+			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, name, -r,
+				"cannot put the helper program into memory");
+		return 0;
+	}
+	return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_START, name, "there is no such helper program");
 }
 
 #endif
