@@ -318,6 +318,7 @@ static int check_leftover(struct child *child)
 	pid = start_in(&group, sleep_forever);
 	CHECK(pid > 0);
 	CHECK(!(layout.controllers & CGROUP_BIT(CGROUP_PIDS)) || counts(&group, 1));
+	usleep(100000);	/* pids is not the last that it joins */
 	group.has_kill = false;
 	for (int i = 0; i < CGROUP_N_CONTROLLERS; i++)
 		group.dir_fds[i] = fd_close(group.dir_fds[i]);
