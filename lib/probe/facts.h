@@ -16,7 +16,7 @@ enum userns_mode {
 	USERNS_NONE = 0,	/* no user namespace: blocker says why */
 	USERNS_SINGLE,		/* the caller's own id, as one id inside */
 	USERNS_TOOLS,		/* ranges of /etc/subuid by newuidmap and newgidmap */
-	USERNS_ROOT,		/* any range, written directly */
+	USERNS_ROOT,		/* any range of the whole 32 bits, written directly */
 };
 
 /* The soundest way to kill a command's whole tree (facts.kill). */
@@ -58,8 +58,9 @@ struct host_facts {
 	enum kill_way kill;
 };
 
-/* Reads and tries; changes nothing on the host (what it tries happens in child processes that end before it
- * returns). About 1-2 ms. Always fills *ret as far as it came. 0, ABOX_E_MEMORY, ABOX_E_SYSTEM. */
+/* Reads and tries; changes nothing on the host (what it tries happens in a child process that ends before it
+ * returns and that the host's wait(-1) does not see). About a millisecond. What cannot be found out is false.
+ * 0, ABOX_E_SYSTEM when not even the child could be tried for lack of memory. */
 int host_facts_read(struct host_facts *ret, abox_error **reterr);
 
 /* Whether files of the filesystem at fd can be shown with other ids (USERNS_ROOT only). */
