@@ -458,7 +458,7 @@ int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdat
 	if (r >= 0 && !call.found)
 		r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL, "record %" PRIu64 " is not there", seq);
 	if (r >= 0 && call.blob)
-		r = abox_journal_blob_get(journal, call.blob, UINT64_MAX, &call.data, &call.len, reterr);
+		r = abox_journal_blob_get(journal, call.blob, UINT64_C(1) << 40, &call.data, &call.len, reterr);
 	free(call.blob);
 	if (r < 0) {
 		free(call.data);
