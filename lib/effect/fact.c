@@ -39,6 +39,7 @@ static const char *const fact_types[N_FACT_KINDS] = {
 	[FACT_EFFECT_CONFLICT] = "effect.conflict",
 	[FACT_EFFECT_LATE] = "effect.late",
 	[FACT_EFFECT_REPLAY] = "effect.replay",
+	[FACT_EFFECT_RELEASED] = "effect.released",
 	[FACT_APPROVAL_REQUEST] = "approval.request",
 	[FACT_APPROVAL_GRANT] = "approval.grant",
 	[FACT_APPROVAL_DENY] = "approval.deny",
@@ -107,7 +108,8 @@ static const struct field fields[] = {
 };
 
 /* Members of a summary that are not part of a record's body, as there they stand outside of it. */
-static const struct field envelope[] = { FIELD(task, TEXT), FIELD(epoch, NUMBER), FIELD(time_usec, NUMBER) };
+static const struct field envelope[] = { FIELD(task, TEXT), FIELD(epoch, NUMBER), FIELD(time_usec, NUMBER),
+	FIELD(room, SIGNED) };
 
 static const char *name_of(const struct names *names, int value)
 {

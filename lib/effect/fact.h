@@ -39,6 +39,7 @@ enum fact_kind {
 	FACT_EFFECT_CONFLICT,
 	FACT_EFFECT_LATE,
 	FACT_EFFECT_REPLAY,
+	FACT_EFFECT_RELEASED,	/* its owner let go of what it only intended */
 	FACT_APPROVAL_REQUEST,
 	FACT_APPROVAL_GRANT,
 	FACT_APPROVAL_DENY,
@@ -154,6 +155,7 @@ struct fact {
 	uint64_t runs;
 	uint64_t adopted;
 	uint64_t owner_epoch;
+	int64_t room;		/* reserved in the journal (+) or given back (-); outside of the body */
 
 	struct json *tree;	/* owns the texts of a decoded fact */
 	void *owned[8];

@@ -111,6 +111,7 @@ static void add_effect(struct text *text, const struct view_effect *effect)
 	fact.boundary_seq = effect->bound;
 	fact.adopted = effect->misfit;
 	fact.runs = effect->late;
+	fact.room = effect->room;
 	add_part(text, &fact);
 }
 
@@ -299,6 +300,7 @@ static int restore_effect(struct view *view, struct view_task *task, const struc
 	effect->bound = fact->boundary_seq != 0;
 	effect->misfit = fact->adopted != 0;
 	effect->late = (uint32_t)fact->runs;
+	effect->room = fact->room;
 	view_set_boot(&effect->boot, fact->boot);
 	if (view_set_text(&effect->executor, fact->executor) < 0)
 		return ABOX_E_MEMORY;

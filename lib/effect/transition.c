@@ -558,6 +558,15 @@ static int apply_replay(struct view *view, const struct fact *fact)
 	return 0;
 }
 
+static int apply_released(struct view *view, const struct fact *fact)
+{
+	struct view_effect *effect = view_effect_get(view, fact->effect);
+
+	if (!effect || effect->state != ABOX_EFFECT_INTENDED || fact->try != effect->try)
+		return 1;
+	return view_set_text(&effect->executor, NULL);
+}
+
 /* ---- approvals ---- */
 
 static int apply_request(struct view *view, const struct fact *fact)
@@ -637,6 +646,7 @@ static const apply_fn transitions[FACT_STATE_TASK] = {
 	[FACT_EFFECT_OVERRIDE] = apply_override,
 	[FACT_EFFECT_LATE] = apply_late,
 	[FACT_EFFECT_REPLAY] = apply_replay,
+	[FACT_EFFECT_RELEASED] = apply_released,
 	[FACT_APPROVAL_REQUEST] = apply_request,
 	[FACT_APPROVAL_GRANT] = apply_answer,
 	[FACT_APPROVAL_DENY] = apply_answer,
@@ -661,10 +671,12 @@ int view_apply(struct view *view, const struct fact *fact)
 		return 1;
 	if (transitions[fact->kind])
 		r = transitions[fact->kind](view, fact);
-	if (r == 1) {
-		effect = view_effect_get(view, fact->effect);
-		if (effect)
-			effect->misfit = true;
+	if (r < 0)
+		return r;
+	effect = view_effect_get(view, fact->effect);
+	if (effect) {
+		effect->room += fact->room;
+		effect->misfit = effect->misfit || r == 1;
 	}
 	return r;
 }

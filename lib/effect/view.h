@@ -54,6 +54,7 @@ struct view_effect {
 	bool bound;		/* its step stands in the boundary record */
 	bool misfit;		/* a record about it fits no rule: it must not be touched */
 	uint32_t late;		/* outcomes that came after a verdict */
+	int64_t room;		/* reserved for its outcome and not yet given back (effects 0.6) */
 };
 
 struct view_alias {		/* a reworded wish bound to an earlier effect for good */

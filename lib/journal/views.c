@@ -14,7 +14,10 @@
 #include "journal/handle.h"
 
 /* One line for each kind of view that summarises. Named here without its header: the journal knows no effects. */
+extern const struct journal_view_ops effect_view_ops;
+
 const struct journal_view_ops *const journal_views[] = {
+	&effect_view_ops,
 	NULL,
 };
 
