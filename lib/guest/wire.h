@@ -21,12 +21,13 @@ enum guest_type {
 	GUEST_END = 5,		/* kill everything and exit */
 
 	/* guest to keeper */
-	GUEST_READY = 20,	/* the tree stands and commands may come */
+	GUEST_READY = 20,	/* the tree stands and commands may come; fds: [root of the scratch tmpfs] */
 	GUEST_FAULT = 21,	/* set-up failed: fields as in WIRE_FAULT; the guest exits */
 	GUEST_SPAWNED = 22,	/* u32 pid inside; fds: [pty master]. execve has succeeded */
 	GUEST_SPAWN_FAULT = 23,	/* fields as in WIRE_FAULT: code ABOX_E_EXEC_*, NOT_FOUND (cwd), SYSTEM */
 	GUEST_EXITED = 24,	/* i32 wait status, u64 cpu_usec, u64 max_rss_bytes, u32 survivors (UINT32_MAX: not known) */
-	GUEST_TREE_GONE = 25,	/* u32 killed: no process of the command is left */
+	GUEST_TREE_GONE = 25,	/* u32 killed, u64 cpu_usec, u64 max_rss_bytes (of the whole tree): no process of the command
+				 * is left. With SURVIVORS_KILL it follows EXITED as soon as they are dead */
 	GUEST_LOG = 26,		/* u32 level, str message */
 };
 
@@ -41,7 +42,10 @@ enum {
 	GUEST_IO_STDOUT = 1 << 1,
 	GUEST_IO_STDERR = 1 << 2,
 	GUEST_IO_PROGRAM = 1 << 3,
-	GUEST_IO_CGROUP = 1 << 4,	/* folder of the command's own group */
+	GUEST_IO_CGROUP = 1 << 4,	/* folder of the command's own group (v2), into which it is born */
+	GUEST_IO_TASKS1 = 1 << 5,	/* `tasks` or `cgroup.procs` of groups that limit the command, open for writing */
+	GUEST_IO_TASKS2 = 1 << 6,
+	GUEST_IO_ALL = (1 << 7) - 1,
 };
 
 #endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The loop of PID 1. It hands orders to shepherds, keeps one of them ready so that a command waits for no fork, and reaps
+ * orphans. Promises that no process of the box outlives it or the keeper: the kernel kills a pid namespace with its
+ * PID 1, and the guest ends with its channel.
+ */
+#include "guest/guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+
+#include "base/fd.h"
+#include "kernel/compat.h"
+
+#define MAX_SHEPHERDS 1024
+#define COMMANDS_OOM_SCORE "300"	/* the guest stays at 0: the kernel takes a command first */
+
+struct flock_entry {
+	pid_t pid;
+	int fd;
+	uint32_t command;	/* 0: ready for one */
+};
+
+struct guest {
+	const struct guest_box *box;
+	struct flock_entry entries[MAX_SHEPHERDS];
+	size_t n_entries;
+};
+
+static uint8_t packet[GUEST_PACKET_MAX];
+static struct guest guest;
+static struct pollfd polls[MAX_SHEPHERDS + 2];
+
+/* Fail closed: a guest that lost control of its commands takes the box with it. */
+_noreturn_ static void guest_die(const char *message)
+{
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_COMMAND);
+	fault_set(&fault, ABOX_E_SYSTEM, errno, "guest", "%s", message);
+	guest_message_send_fault(GUEST_FD_CHANNEL, GUEST_FAULT, 0, &fault);
+	_exit(1);
+}
+
+int guest_block_signals(struct fault *fault)
+{
+	sigset_t set;
+	int fd;
+
+	sigfillset(&set);
+	if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "signals", "cannot block signals");
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "signals", "cannot take signals");
+	if (dup3(fd, GUEST_FD_SIGNALS, O_CLOEXEC) < 0) {
+		fd_close(fd);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "signals", "cannot take signals");
+	}
+	fd_close(fd);
+	return 0;
+}
+
+static void oom_score(const char *text)
+{
+	/* a hint to the kernel: where it is refused, victims are chosen by size alone */
+	if (pwrite(GUEST_FD_OOM, text, strlen(text), 0) < 0)
+		return;
+}
+
+static pid_t clone_shepherd(void)
+{
+	struct sys_clone_args args = { .exit_signal = SIGCHLD };
+
+	if (guest.box->new_pidns)
+		args.flags |= CLONE_NEWPID | CLONE_NEWNS;
+	return (pid_t)sys_clone3(&args);
+}
+
+static struct flock_entry *make_shepherd(void)
+{
+	struct flock_entry *entry;
+	int pair[2];
+	pid_t pid;
+
+	if (guest.n_entries == MAX_SHEPHERDS || socket_pair(pair) < 0)
+		return NULL;
+	oom_score(COMMANDS_OOM_SCORE);
+	pid = clone_shepherd();
+	if (pid == 0) {
+		if (dup3(pair[1], GUEST_FD_DOWN, O_CLOEXEC) < 0)
+			_exit(1);
+		shepherd_run(guest.box);
+	}
+	oom_score("0");
+	fd_close(pair[1]);
+	if (pid < 0) {
+		fd_close(pair[0]);
+		return NULL;
+	}
+	entry = &guest.entries[guest.n_entries++];
+	*entry = (struct flock_entry){ .pid = pid, .fd = pair[0] };
+	return entry;
+}
+
+static void remove_entry(size_t i)
+{
+	fd_close(guest.entries[i].fd);
+	guest.entries[i] = guest.entries[--guest.n_entries];
+}
+
+static struct flock_entry *find_ready(void)
+{
+	for (size_t i = 0; i < guest.n_entries; i++) {
+		if (guest.entries[i].command == 0)
+			return &guest.entries[i];
+	}
+	return NULL;
+}
+
+static void refuse_spawn(uint32_t command, int code, const char *message)
+{
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_COMMAND);
+	fault_set(&fault, code, errno, "shepherd", "%s", message);
+	if (guest_message_send_fault(GUEST_FD_CHANNEL, GUEST_SPAWN_FAULT, command, &fault) < 0)
+		_exit(1);
+}
+
+static void forward(struct flock_entry *entry, const struct guest_message *message)
+{
+	/* the packet goes on as it came; it is looked at by who carries it out */
+	if (socket_send(entry->fd, message->body.data, message->body.len, message->fds, message->n_fds) < 0)
+		guest_die("cannot reach a shepherd");
+}
+
+static void handle_spawn(const struct guest_message *message)
+{
+	struct flock_entry *entry = find_ready();
+
+	if (!entry)
+		entry = make_shepherd();
+	if (!entry) {
+		refuse_spawn(message->command, ABOX_E_LIMIT, "cannot make a shepherd for the command");
+		return;
+	}
+	entry->command = message->command;
+	forward(entry, message);
+}
+
+static void handle_signal_all(const struct guest_message *message)
+{
+	struct pack_reader body = message->body;
+	int signal = unpack_i32(&body);
+
+	if (!guest.box->has_scope && !guest.box->new_pidns) {
+		/* shepherds have everything but STOP and KILL blocked; those two the keeper does by control group */
+		if (signal != SIGSTOP && signal != SIGKILL)
+			kill(-1, signal);
+		return;
+	}
+	for (size_t i = 0; i < guest.n_entries; i++) {
+		if (guest.entries[i].command)
+			forward(&guest.entries[i], message);
+	}
+}
+
+static void handle_packet(void)
+{
+	struct guest_message message;
+	int r = guest_message_recv(GUEST_FD_CHANNEL, packet, &message);
+
+	if (r <= 0)
+		_exit(0);	/* the keeper is gone, and the box with it */
+	if (message.type == GUEST_SPAWN) {
+		handle_spawn(&message);
+	} else if (message.type == GUEST_SIGNAL_ALL) {
+		handle_signal_all(&message);
+	} else if (message.type == GUEST_END) {
+		_exit(0);
+	} else {
+		for (size_t i = 0; i < guest.n_entries; i++) {
+			if (guest.entries[i].command && guest.entries[i].command == message.command)
+				forward(&guest.entries[i], &message);
+		}
+	}
+	guest_message_close_fds(&message);
+}
+
+/* A shepherd that says it is ready again, or is gone. One is kept; a burst of commands does not leave a crowd behind. */
+static void handle_shepherd(size_t i)
+{
+	uint8_t byte;
+	ssize_t n = socket_recv(guest.entries[i].fd, &byte, sizeof(byte), NULL, NULL);
+
+	if (n > 0) {
+		bool spare = find_ready() != NULL;
+
+		guest.entries[i].command = 0;
+		if (!spare)
+			return;
+		remove_entry(i);	/* it ends with its socket */
+		return;
+	}
+	/* Security: without its shepherd a command's tree cannot be told from the others' any more */
+	guest_die("a shepherd has ended");
+}
+
+static void reap_all(void)
+{
+	struct signalfd_siginfo info;
+
+	while (read(GUEST_FD_SIGNALS, &info, sizeof(info)) > 0)
+		;
+	while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+		;
+}
+
+_noreturn_ void guest_run(const struct guest_box *box)
+{
+	guest.box = box;
+	if (!make_shepherd())
+		guest_die("cannot make a shepherd");
+	polls[0] = (struct pollfd){ .fd = GUEST_FD_CHANNEL, .events = POLLIN };
+	polls[1] = (struct pollfd){ .fd = GUEST_FD_SIGNALS, .events = POLLIN };
+	for (;;) {
+		size_t n = guest.n_entries;
+
+		for (size_t i = 0; i < n; i++)
+			polls[i + 2] = (struct pollfd){ .fd = guest.entries[i].fd, .events = POLLIN };
+		if (poll(polls, n + 2, -1) < 0 && errno != EINTR)
+			guest_die("cannot wait");
+		/* from the end: removing an entry moves only those behind it, which have been looked at */
+		for (size_t i = n; i-- > 0;) {
+			if (polls[i + 2].revents)
+				handle_shepherd(i);
+		}
+		if (polls[1].revents)
+			reap_all();
+		if (polls[0].revents)
+			handle_packet();
+	}
+}
