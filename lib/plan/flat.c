@@ -163,10 +163,10 @@ static void io_source(struct flat_io *io, struct flat_source *source)
 	io_u32(io, &source->owner_gid);
 }
 
-/* A name in the scratch tmpfs is one component, so that no step reaches another one's folder. */
+/* A name in the scratch tmpfs is one component, so that no step reaches another one's folder; '#' is the guest's own. */
 static bool name_is_plain(const char *name)
 {
-	return name[0] && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+	return name[0] && name[0] != '#' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
 static bool step_is_sound(const struct flat_step *step, uint32_t n_sources)

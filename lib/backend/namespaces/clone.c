@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The namespaces wall, the keeper's side: one clone into all namespaces at once, the id maps, and the end.
+ *
+ * The guest is a fork of the keeper without an exec: that saves a program start. It is made while the keeper holds nothing
+ * but the plan, and keeps no descriptor of it (guest_enter()).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+
+#include "backend/backend.h"
+#include "backend/namespaces/namespaces.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/socket.h"
+#include "guest/guest.h"
+#include "kernel/compat.h"
+#include "kernel/pidfd.h"
+#include "kernel/userns.h"
+
+#define MAPS_TIMEOUT_USEC (10 * USEC_PER_SEC)
+
+static const struct flat_plan *prepared;
+
+static int prepare(const struct flat_plan *plan, struct fault *fault)
+{
+	prepared = plan;
+	/* a plain user may copy mounts in the guest's own mount namespace only */
+	return plan->map == FLAT_MAP_RANGE ? sources_open(plan, fault) : 0;
+}
+
+static void release(void)
+{
+	if (prepared && prepared->map == FLAT_MAP_RANGE)
+		sources_close(prepared);
+	prepared = NULL;
+}
+
+static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *group, int channel_fd, int *retpidfd,
+	pid_t *retpid, struct fault *fault)
+{
+	struct sys_clone_args args = {
+		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
+		.pidfd = (uint64_t)(uintptr_t)retpidfd,
+		.exit_signal = SIGCHLD,
+	};
+	long pid;
+
+	if (group && cgroup_clone_fd(group) >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)cgroup_clone_fd(group);
+	}
+	pid = sys_clone3(&args);
+	if (pid == 0) {
+		if (dup3(channel_fd, GUEST_FD_CHANNEL, O_CLOEXEC) < 0)
+			_exit(1);
+		guest_enter(plan, group);
+	}
+	if (pid < 0) {
+		fault_set(fault, errno == EPERM ? ABOX_E_UNAVAILABLE : ABOX_E_SYSTEM, errno, "namespaces",
+			"cannot make the namespaces of the box");
+		return fault->code;
+	}
+	*retpid = (pid_t)pid;
+	return 0;
+}
+
+/* The guest's own words when it failed before it asked for its maps. */
+static int take_early_fault(const uint8_t *packet, ssize_t len, struct fault *fault)
+{
+	struct pack_reader reader = PACK_READER(packet, len > 0 ? (size_t)len : 0);
+	uint32_t type = unpack_u32(&reader);
+
+	unpack_u32(&reader);
+	if (reader.failed || type != GUEST_FAULT)
+		return fault_set(fault, ABOX_E_GONE, 0, "guest", "it ended before it was set up");
+	fault_unpack(fault, &reader);
+	return fault->code < 0 ? fault->code : fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it failed without a reason");
+}
+
+static int write_maps(const struct flat_plan *plan, pid_t pid, struct fault *fault)
+{
+	struct id_range uids[3], gids[3];
+
+	if (plan->map == FLAT_MAP_RANGE) {
+		uids[0] = (struct id_range){ 0, plan->base_uid, plan->map_count };
+		gids[0] = (struct id_range){ 0, plan->base_gid, plan->map_count };
+		return userns_write_maps(pid, uids, 1, gids, 1, false, fault);
+	}
+	/* the plan's user is the caller; the ids below and above it are subordinate ones */
+	uids[0] = (struct id_range){ 0, plan->base_uid, plan->inside_uid };
+	uids[1] = (struct id_range){ plan->inside_uid, plan->outside_uid, 1 };
+	uids[2] = (struct id_range){ plan->inside_uid + 1, plan->base_uid + plan->inside_uid,
+		plan->map_count - plan->inside_uid - 1 };
+	gids[0] = (struct id_range){ 0, plan->base_gid, plan->inside_gid };
+	gids[1] = (struct id_range){ plan->inside_gid, plan->outside_gid, 1 };
+	gids[2] = (struct id_range){ plan->inside_gid + 1, plan->base_gid + plan->inside_gid,
+		plan->map_count - plan->inside_gid - 1 };
+	return userns_write_maps_by_tool(pid, uids, 3, gids, 3, fault);
+}
+
+static int map_guest(const struct flat_plan *plan, struct backend_wall *wall, struct fault *fault)
+{
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), MAPS_TIMEOUT_USEC);
+	uint8_t packet[sizeof(struct fault) + 64];
+	char byte = ENTER_MAPPED;
+	ssize_t n;
+	int r;
+
+	if (plan->map == FLAT_MAP_SINGLE)
+		return 0;
+	n = socket_recv_until(wall->channel_fd, packet, sizeof(packet), NULL, NULL, deadline);
+	if (n != 1 || packet[0] != ENTER_MAP_ME)
+		return take_early_fault(packet, n, fault);
+	r = write_maps(plan, wall->pid, fault);
+	if (r < 0)
+		return r;
+	r = socket_send(wall->channel_fd, &byte, 1, NULL, 0);
+	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "guest", "it ended before it was set up") : 0;
+}
+
+static int stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault)
+{
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec);
+	struct pidfd_end end;
+	int r;
+
+	wall->channel_fd = fd_close(wall->channel_fd);
+	if (wall->pidfd < 0)
+		return 0;
+	r = pidfd_signal(wall->pidfd, SIGKILL);
+	if (r < 0 && r != -ESRCH)
+		return fault_set(fault, ABOX_E_SYSTEM, -r, "guest", "cannot be killed");
+	r = pidfd_wait(wall->pidfd, deadline);
+	if (r == 0)
+		return fault_set(fault, ABOX_E_TIMEOUT, 0, "guest", "does not die");
+	pidfd_reap(wall->pidfd, true, &end);
+	wall->pidfd = fd_close(wall->pidfd);
+	return 0;
+}
+
+static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret,
+	struct fault *fault)
+{
+	_cleanup_(fd_closep) int ours = -EBADF, theirs = -EBADF;
+	struct backend_wall wall = BACKEND_WALL_INIT;
+	int pair[2], r;
+
+	r = socket_pair(pair);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -r, "channel", "cannot be made");
+	ours = pair[0];
+	theirs = pair[1];
+	r = clone_guest(plan, group, theirs, &wall.pidfd, &wall.pid, fault);
+	if (r < 0)
+		return r;
+	theirs = fd_close(theirs);
+	wall.channel_fd = steal_fd(ours);
+	r = map_guest(plan, &wall, fault);
+	if (r < 0) {
+		stop(&wall, MAPS_TIMEOUT_USEC, NULL);
+		return r;
+	}
+	*ret = wall;
+	return 0;
+}
+
+const struct backend_ops backend_namespaces = {
+	.name = "namespaces",
+	.prepare = prepare,
+	.release = release,
+	.start = start,
+	.stop = stop,
+};

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The guest's way from clone to READY. Promises that it holds nothing of the keeper's but the channel, that nobody of its
+ * uid can look into it, and that commands find everything in place; or it tells what failed and ends.
+ *
+ * Security: the order matters. Groups are joined with the host's ids; ids are taken before the tree is built, so that what is
+ * made belongs to the box; the old root is gone before anything of the box can run.
+ */
+#include "backend/namespaces/namespaces.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+#include <agentbox/sandbox.h>
+
+#include "base/fd.h"
+#include "guest/guest.h"
+#include "kernel/compat.h"
+#include "kernel/landlock.h"
+#include "kernel/userns.h"
+
+#define SECURE_NO_SETUID_FIXUP (1 << 2)
+
+static void log_line(const char *message)
+{
+	uint8_t buffer[1024];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+
+	guest_message_begin(&writer, GUEST_LOG, 0);
+	pack_u32(&writer, ABOX_LOG_WARNING);
+	pack_string(&writer, message);
+	guest_message_send(GUEST_FD_CHANNEL, &writer, NULL, 0);
+}
+
+static int set_dumpable(int value, struct fault *fault)
+{
+	if (prctl(PR_SET_DUMPABLE, value) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "dumpable", "cannot be set");
+	return 0;
+}
+
+/* A byte with the keeper while it writes the maps. */
+static int wait_for_maps(struct fault *fault)
+{
+	char byte = ENTER_MAP_ME;
+	int r;
+
+	r = socket_send(GUEST_FD_CHANNEL, &byte, 1, NULL, 0);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "maps", "the keeper is gone");
+	if (socket_recv(GUEST_FD_CHANNEL, &byte, 1, NULL, NULL) != 1 || byte != ENTER_MAPPED)
+		return fault_set(fault, ABOX_E_GONE, 0, "maps", "the keeper is gone");
+	return 0;
+}
+
+/*
+ * A non-dumpable process's /proc files belong to root, so a plain user's maps can only be written while it is dumpable.
+ * Nothing of the box runs yet, and what the guest holds by now is the plan.
+ */
+static int take_maps(const struct flat_plan *plan, struct fault *fault)
+{
+	struct id_range uid = { plan->inside_uid, plan->outside_uid, 1 }, gid = { plan->inside_gid, plan->outside_gid, 1 };
+	int r;
+
+	if (plan->map == FLAT_MAP_RANGE)
+		return wait_for_maps(fault);
+	r = set_dumpable(1, fault);
+	if (r < 0)
+		return r;
+	if (plan->map == FLAT_MAP_SINGLE)
+		r = userns_write_maps(0, &uid, 1, &gid, 1, true, fault);
+	else
+		r = wait_for_maps(fault);
+	return r < 0 ? r : set_dumpable(0, fault);
+}
+
+/* With one id the guest is it already. Else it becomes root inside, which is an unprivileged high id outside. */
+static int take_ids(const struct flat_plan *plan, struct fault *fault)
+{
+	if (prctl(PR_SET_SECUREBITS, SECURE_NO_SETUID_FIXUP) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "securebits", "cannot be set");
+	if (plan->clear_groups) {
+		if (syscall(SYS_setgroups, 0, NULL) < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, "groups", "cannot be cleared");
+		if (getgroups(0, NULL) != 0)
+			return fault_set(fault, ABOX_E_SYSTEM, 0, "groups", "are still there after having been cleared");
+	}
+	if (plan->map == FLAT_MAP_SINGLE)
+		return 0;
+	if (syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "ids", "cannot become root of the box");
+	return 0;
+}
+
+static int loopback_up(struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq request = { .ifr_name = "lo" };
+
+	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be looked at");
+	request.ifr_flags |= IFF_UP;
+	if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be brought up");
+	return 0;
+}
+
+static int move_fd(int fd, int number, const char *place, struct fault *fault)
+{
+	int r = dup3(fd, number, O_CLOEXEC) < 0 ? -errno : 0;
+
+	fd_close(fd);
+	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, place, "no descriptor left for it") : 0;
+}
+
+/* All fixed numbers are taken at once, so that nothing that is opened on the way lands on one of them. */
+static int open_null(struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+	fd = fd < 0 ? -errno : fd_move_above(fd, GUEST_FD_FREE);
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -fd, "/dev/null", "the box has none");
+	for (int i = 0; i < GUEST_FD_FREE; i++) {
+		if (i != GUEST_FD_CHANNEL && dup3(fd, i, i < 3 ? 0 : O_CLOEXEC) < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, "/dev/null", "cannot be taken");
+	}
+	return 0;
+}
+
+/* Its own knob, so that commands start as likelier victims. Openable only while dumpable; see take_maps(). */
+static int open_oom(struct fault *fault)
+{
+	int fd, r;
+
+	r = set_dumpable(1, fault);
+	if (r < 0)
+		return r;
+	fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	r = set_dumpable(0, fault);
+	if (r < 0 || fd < 0)
+		return r;	/* a box without /proc: victims are chosen by size alone */
+	return move_fd(fd, GUEST_FD_OOM, "oom_score_adj", fault);
+}
+
+static int make_rules(const struct flat_plan *plan, struct fault *fault)
+{
+	uint32_t scopes = plan->landlock_scope ? LANDLOCK_SCOPE_SIGNALS | LANDLOCK_SCOPE_ABSTRACT_SOCKETS : 0;
+	_cleanup_(freep) struct landlock_rule *rules = NULL;
+	_cleanup_(fd_closep) int fd = -EBADF;
+	int r;
+
+	if (!plan->landlock_abi)
+		return 0;
+	rules = calloc(plan->n_landlock + 1, sizeof(*rules));
+	if (!rules)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "landlock", "no memory for the rules");
+	for (uint32_t i = 0; i < plan->n_landlock; i++)
+		rules[i] = (struct landlock_rule){ -EBADF, plan->landlock[i].path, plan->landlock[i].access };
+	r = landlock_new(rules, plan->n_landlock, scopes, &fd, fault);
+	return r < 0 ? r : move_fd(steal_fd(fd), GUEST_FD_RULES, "landlock", fault);
+}
+
+static int make_scope(const struct flat_plan *plan, struct fault *fault)
+{
+	_cleanup_(fd_closep) int root_fd = -EBADF, fd = -EBADF;
+	int r;
+
+	if (!plan->landlock_scope)
+		return 0;
+	root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot be opened");
+	r = landlock_new_scope(root_fd, LANDLOCK_SCOPE_SIGNALS, &fd, fault);
+	return r < 0 ? r : move_fd(steal_fd(fd), GUEST_FD_SCOPE, "landlock", fault);
+}
+
+static int copy_filter(const struct flat_plan *plan, struct guest_box *box, struct fault *fault)
+{
+	struct filter_insn *filter = malloc(plan->filter_len + 1);
+
+	if (!filter)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "filter", "no memory for it");
+	memcpy(filter, plan->filter, plan->filter_len);	/* in the plan it lies unaligned */
+	box->filter = filter;
+	box->n_filter = plan->filter_len / sizeof(*filter);
+	return 0;
+}
+
+static int renew_proc(const void *userdata, struct fault *fault)
+{
+	return tree_renew_proc(userdata, fault);
+}
+
+static int fill_box(const struct flat_plan *plan, struct guest_box *box, struct fault *fault)
+{
+	box->has_rules = plan->landlock_abi > 0;
+	box->has_scope = plan->landlock_scope;
+	box->new_pidns = plan->kill == FLAT_KILL_PIDNS;
+	box->renew_proc = renew_proc;
+	box->userdata = plan;
+	if (!plan->filter_len)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "filter", "the plan has none");
+	if (plan->kill == FLAT_KILL_SCOPE && !plan->landlock_scope)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "kill", "by scope, but the plan has no scope");
+	return copy_filter(plan, box, fault);
+}
+
+/* Channel at its number, the sources where sources.c has put them, and nothing else. */
+static int close_rest(const struct flat_plan *plan, struct fault *fault)
+{
+	unsigned int last = SOURCES_FD + plan->n_steps;
+
+	if (sys_close_range(GUEST_FD_CHANNEL + 1, SOURCES_FD - 1, 0) < 0 || sys_close_range(last + 1, ~0U, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "descriptors", "cannot be closed");
+	return 0;
+}
+
+static int enter_groups(const struct cgroup_group *group, struct fault *fault)
+{
+	int r;
+
+	if (group) {
+		r = cgroup_join(group, cgroup_clone_fd(group) >= 0, fault);
+		if (r < 0)
+			return r;
+	}
+	/* after joining, so that the box's own group is its root */
+	if (unshare(CLONE_NEWCGROUP) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "cgroup namespace", "cannot be made");
+	return 0;
+}
+
+static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault *fault)
+{
+	int scratch_fd = -EBADF, r;
+
+	if (plan->map != FLAT_MAP_RANGE) {
+		r = sources_open(plan, fault);
+		if (r < 0)
+			return r;
+	}
+	r = tree_enter(plan, log_line, &scratch_fd, fault);
+	sources_close(plan);
+	if (r < 0)
+		return r;
+	if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
+	if (r == 0 && plan->lo_up)
+		r = loopback_up(fault);
+	*retscratch_fd = scratch_fd;
+	return r;
+}
+
+static int make_ready(const struct flat_plan *plan, struct guest_box *box, int scratch_fd, struct fault *fault)
+{
+	uint8_t buffer[16];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+	int r;
+
+	/* the channel and the scratch, which is closed after READY, are all that is open here */
+	r = open_null(fault);
+	if (r == 0)
+		r = guest_block_signals(fault);
+	if (r == 0)
+		r = open_oom(fault);
+	if (r == 0)
+		r = make_rules(plan, fault);
+	if (r == 0)
+		r = make_scope(plan, fault);
+	if (r == 0)
+		r = fill_box(plan, box, fault);
+	if (r < 0)
+		return r;
+	guest_message_begin(&writer, GUEST_READY, 0);
+	r = guest_message_send(GUEST_FD_CHANNEL, &writer, &scratch_fd, 1);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "channel", "the keeper is gone");
+	fd_close(scratch_fd);
+	return 0;
+}
+
+_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group)
+{
+	static struct guest_box box;
+	struct fault fault;
+	int scratch_fd = -EBADF, r;
+
+	fault_init(&fault, ABOX_STAGE_START);
+	prctl(PR_SET_NAME, "agentbox-guest");
+	r = enter_groups(group, &fault);
+	if (r == 0)
+		r = close_rest(plan, &fault);
+	if (r == 0)
+		r = take_maps(plan, &fault);
+	if (r == 0)
+		r = take_ids(plan, &fault);
+	if (r == 0)
+		r = set_dumpable(0, &fault);
+	/* after the ids, because changing them takes it away */
+	if (r == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+		r = fault_set(&fault, ABOX_E_SYSTEM, errno, "pdeathsig", "cannot be set");
+	if (r == 0)
+		r = build(plan, &scratch_fd, &fault);
+	/* high, so that it is in nobody's way */
+	if (r == 0) {
+		scratch_fd = fd_move_above(scratch_fd, SOURCES_FD);
+		if (scratch_fd < 0)
+			r = fault_set(&fault, ABOX_E_SYSTEM, -scratch_fd, "scratch", "no descriptor left for it");
+	}
+	if (r == 0)
+		r = make_ready(plan, &box, scratch_fd, &fault);
+	if (r == 0)
+		guest_run(&box);
+	guest_message_send_fault(GUEST_FD_CHANNEL, GUEST_FAULT, 0, &fault);
+	_exit(1);
+}

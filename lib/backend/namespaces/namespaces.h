@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The inner pieces of the namespaces wall.
+ */
+#ifndef BACKEND_NAMESPACES_H
+#define BACKEND_NAMESPACES_H
+
+#include "base/fault.h"
+#include "kernel/cgroup.h"
+#include "plan/flat.h"
+
+/*
+ * What of the host goes into the box, one detached mount a step that uses a source, in descriptors SOURCES_FD + number of
+ * the step (the root's: + n_steps), so that the guest can close everything else by range.
+ *
+ * A privileged keeper opens them before the guest is cloned, because the guest's ids may not reach the paths. A plain
+ * user's guest does it itself, since only in its own mount namespace it may copy mounts.
+ */
+#define SOURCES_FD 64
+#define SOURCES_MAX 4096
+#define SOURCE_ABSENT (-ENOENT)	/* an optional source that is not there */
+
+int sources_open(const struct flat_plan *plan, struct fault *fault);
+void sources_close(const struct flat_plan *plan);
+int sources_get(const struct flat_plan *plan, uint32_t step);	/* descriptor, SOURCE_ABSENT, or -EBADF */
+
+/* Builds the tree of the plan in the caller's (new, private) mount namespace and makes it the root. *retscratch_fd is the
+ * root of the scratch tmpfs. log() is told of optional steps that failed. */
+typedef void (*tree_log)(const char *message);
+int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, struct fault *fault);
+
+/* In a copy of that mount namespace with a new pid namespace: /proc anew, with its masks. */
+int tree_renew_proc(const struct flat_plan *plan, struct fault *fault);
+
+/* The guest's side of the clone: never returns. The channel is descriptor GUEST_FD_CHANNEL already. */
+_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group);
+
+/* What keeper and guest say while the id maps are being made: one byte each. */
+#define ENTER_MAP_ME 'm'
+#define ENTER_MAPPED 'g'
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Sources: what of the host shows in the box. Promises that what is mounted is of the kind the plan saw, and that no link was
+ * followed on the way: the plan holds real paths, and somebody may have put a link there since.
+ */
+#include "backend/namespaces/namespaces.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+
+#include "base/fd.h"
+#include "base/path.h"
+#include "kernel/mount.h"
+#include "kernel/userns.h"
+
+/* Remembers which optional sources were absent, since -EBADF cannot tell it apart from "none". */
+static uint8_t absent[SOURCES_MAX + 1];
+
+static bool kind_matches(const struct flat_source *source, const struct stat *st)
+{
+	switch (source->kind) {
+	case FLAT_DIRECTORY:
+		return S_ISDIR(st->st_mode);
+	case FLAT_FILE:
+		return !S_ISDIR(st->st_mode) && !S_ISLNK(st->st_mode);
+	case FLAT_DEVICE:
+		return S_ISCHR(st->st_mode) && major(st->st_rdev) == source->device_major &&
+			minor(st->st_rdev) == source->device_minor;
+	default:
+		return !S_ISLNK(st->st_mode);
+	}
+}
+
+/* *retfd is an O_PATH descriptor, or SOURCE_ABSENT. */
+static int open_source(const struct flat_source *source, int root_fd, int *retfd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	struct stat st;
+
+	fd = path_open_under(root_fd, source->path, O_PATH | O_NOFOLLOW, 0, PATH_IN_ROOT);
+	if (fd == -ENOENT || fd == -ENOTDIR) {
+		if (source->optional) {
+			*retfd = SOURCE_ABSENT;
+			return 0;
+		}
+		return fault_set(fault, ABOX_E_NOT_FOUND, -fd, source->path, "is not there any more");
+	}
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -fd, source->path, "cannot be opened");
+	if (fstat(fd, &st) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, source->path, "cannot be looked at");
+	if (!kind_matches(source, &st))
+		return fault_set(fault, ABOX_E_NOT_FOUND, 0, source->path, "is not what it was when the plan was made");
+	*retfd = steal_fd(fd);
+	return 0;
+}
+
+static int idmap_source(const struct flat_plan *plan, const struct flat_source *source, int mount_fd, uint32_t flags,
+	struct fault *fault)
+{
+	struct id_range uids = { source->owner_uid, plan->base_uid + plan->inside_uid, 1 };
+	struct id_range gids = { source->owner_gid, plan->base_gid + plan->inside_gid, 1 };
+	/* making the namespace costs a process: most boxes have one owner, so the last one is kept */
+	static int cached_fd = -EBADF;
+	static uint32_t cached_uid, cached_gid;
+	int r;
+
+	if (cached_fd < 0 || cached_uid != source->owner_uid || cached_gid != source->owner_gid) {
+		cached_fd = fd_close(cached_fd);
+		r = userns_new_idmap(&uids, 1, &gids, 1, &cached_fd, fault);
+		if (r < 0)
+			return r;
+		cached_uid = source->owner_uid;
+		cached_gid = source->owner_gid;
+	}
+	return mount_idmap(mount_fd, cached_fd, flags, source->path, fault);
+}
+
+static uint32_t mount_flags(const struct flat_source *source, uint32_t attr)
+{
+	uint32_t flags = MOUNT_NOSUID;
+
+	if (source->kind != FLAT_DEVICE)
+		flags |= MOUNT_NODEV;
+	if (attr & FLAT_ATTR_RDONLY)
+		flags |= MOUNT_READONLY;
+	if (attr & FLAT_ATTR_NOEXEC)
+		flags |= MOUNT_NOEXEC;
+	if (attr & FLAT_ATTR_RECURSIVE)
+		flags |= MOUNT_RECURSIVE;
+	return flags;
+}
+
+static int open_slot(const struct flat_plan *plan, uint32_t slot, uint32_t source_index, uint32_t attr, int root_fd,
+	struct fault *fault)
+{
+	const struct flat_source *source = &plan->sources[source_index];
+	_cleanup_(fd_closep) int fd = -EBADF, mount_fd = -EBADF;
+	uint32_t flags = mount_flags(source, attr);
+	int r;
+
+	r = open_source(source, root_fd, &fd, fault);
+	if (r < 0)
+		return r;
+	if (fd == SOURCE_ABSENT) {
+		absent[slot] = 1;
+		return 0;
+	}
+	r = mount_clone(fd, "", flags, source->path, &mount_fd, fault);
+	if (r == 0 && source->idmap)
+		r = idmap_source(plan, source, mount_fd, flags, fault);
+	if (r < 0)
+		return r;
+	if (dup3(mount_fd, SOURCES_FD + (int)slot, O_CLOEXEC) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, source->path, "no descriptor left for it");
+	return 0;
+}
+
+int sources_open(const struct flat_plan *plan, struct fault *fault)
+{
+	_cleanup_(fd_closep) int root_fd = -EBADF;
+	int r;
+
+	if (plan->n_steps >= SOURCES_MAX)
+		return fault_set(fault, ABOX_E_LIMIT, 0, "sources", "the plan has too many steps");
+	memset(absent, 0, sizeof(absent));
+	root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot be opened");
+	for (uint32_t i = 0; i < plan->n_steps; i++) {
+		const struct flat_step *step = &plan->steps[i];
+		uint32_t attr = step->attr;
+
+		if (step->source < 0)
+			continue;
+		if (step->op == FLAT_OP_OVERLAY)
+			attr |= FLAT_ATTR_RDONLY;	/* of the layer below, not of the overlay */
+		r = open_slot(plan, i, (uint32_t)step->source, attr, root_fd, fault);
+		if (r < 0)
+			return r;
+	}
+	if (plan->root_source >= 0)
+		return open_slot(plan, plan->n_steps, (uint32_t)plan->root_source, FLAT_ATTR_RDONLY, root_fd, fault);
+	return 0;
+}
+
+void sources_close(const struct flat_plan *plan)
+{
+	for (uint32_t i = 0; i <= plan->n_steps && i < SOURCES_MAX; i++) {
+		bool used = i < plan->n_steps ? plan->steps[i].source >= 0 : plan->root_source >= 0;
+
+		if (used)
+			close(SOURCES_FD + (int)i);
+	}
+}
+
+int sources_get(const struct flat_plan *plan, uint32_t step)
+{
+	bool used = step < plan->n_steps ? plan->steps[step].source >= 0 : plan->root_source >= 0;
+
+	if (!used)
+		return -EBADF;
+	return absent[step] ? SOURCE_ABSENT : SOURCES_FD + (int)step;
+}

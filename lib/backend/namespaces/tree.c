@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The tree of the box, built step by step from the plan in the guest's own mount namespace.
+ *
+ * Promises: everything is nosuid, and nodev but for the device nodes of the plan; nothing outside the new root is reached by
+ * a link of a hostile root folder (targets are resolved below the root, as if chrooted there); a step that fails ends
+ * the start unless the plan calls it optional; when it is done, no mount of the host is left in the namespace but by the
+ * binds of the plan.
+ *
+ * One tmpfs, the scratch, holds all writable places that count towards the disk limit; it is attached in the old root, so that
+ * it can be bound from, and leaves with it.
+ */
+#include "backend/namespaces/namespaces.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+
+#include "base/fd.h"
+#include "base/path.h"
+#include "kernel/compat.h"
+#include "kernel/landlock.h"
+#include "kernel/mount.h"
+
+#define ROOT_INODES 16384
+#define SCRATCH_BYTES (1U << 20)	/* of a plan that sets no disk limit */
+#define SCRATCH_INODES 1024
+#define NAME_MASK_DIR "#mask"	/* in the scratch: a plan's names cannot be these two, see scratch_make() */
+#define NAME_MASK_FILE "#empty"
+#define NAME_ROOT "#root"
+#define SYS_STATX_ATTR_MOUNT_ROOT 0x2000
+
+struct tree {
+	const struct flat_plan *plan;
+	int root_fd;
+	int scratch_fd;
+};
+
+static uint32_t step_flags(const struct flat_step *step)
+{
+	uint32_t flags = MOUNT_NOSUID | MOUNT_NODEV;
+
+	if (step->attr & FLAT_ATTR_RDONLY)
+		flags |= MOUNT_READONLY;
+	if (step->attr & FLAT_ATTR_NOEXEC)
+		flags |= MOUNT_NOEXEC;
+	return flags;
+}
+
+/* The id that owns what a step makes: the box's user, or root where that is mapped (the guest is it then). */
+static int give_to(const struct flat_plan *plan, const struct flat_step *step, int dir_fd, const char *name)
+{
+	if (plan->map == FLAT_MAP_SINGLE)
+		return 0;	/* there is one id, and the guest is it */
+	if (step->attr & FLAT_ATTR_OWNER_BOX)
+		return fchownat(dir_fd, name, plan->inside_uid, plan->inside_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+	return fchownat(dir_fd, name, 0, 0, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+}
+
+/* Security: hostile roots have links everywhere; all of them lead to inside the root (openat2, RESOLVE_IN_ROOT). */
+static int open_inside(const struct tree *tree, const char *target, int flags)
+{
+	return path_open_under(tree->root_fd, target, flags, 0, PATH_IN_ROOT | PATH_FOLLOW);
+}
+
+/* Splits target into an open parent and a name. The root itself has none: -EINVAL. */
+static int open_parent(const struct tree *tree, const char *target, int *retfd, const char **retname)
+{
+	const char *slash = strrchr(target, '/');
+	char parent[PATH_MAX];
+	size_t len = (size_t)(slash - target);
+
+	if (!slash[1] || len >= sizeof(parent))
+		return -EINVAL;
+	memcpy(parent, target, len);
+	parent[len] = 0;
+	*retfd = open_inside(tree, len ? parent : "/", O_PATH | O_DIRECTORY);
+	*retname = slash + 1;
+	return *retfd < 0 ? *retfd : 0;
+}
+
+static int fail(const struct flat_step *step, int sys_errno, const char *what, struct fault *fault)
+{
+	return fault_set(fault, ABOX_E_SYSTEM, sys_errno, step->target, "%s", what);
+}
+
+static int make_directory(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int parent_fd = -EBADF;
+	const char *name;
+	int r;
+
+	if (strcmp(step->target, "/") == 0)
+		return 0;
+	r = open_parent(tree, step->target, &parent_fd, &name);
+	if (r < 0)
+		return fail(step, -r, "its parent cannot be opened", fault);
+	if (mkdirat(parent_fd, name, step->mode) < 0) {
+		_cleanup_(fd_closep) int fd = -EBADF;
+
+		if (errno != EEXIST)
+			return fail(step, errno, "cannot make the folder", fault);
+		fd = open_inside(tree, step->target, O_PATH | O_DIRECTORY);
+		return fd < 0 ? fail(step, -fd, "is there already and is no folder", fault) : 0;
+	}
+	if (fchmodat(parent_fd, name, step->mode, 0) < 0 || give_to(tree->plan, step, parent_fd, name) < 0)
+		return fail(step, errno, "cannot set mode and owner", fault);
+	return 0;
+}
+
+static int make_symlink(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int parent_fd = -EBADF;
+	char link[PATH_MAX];
+	const char *name;
+	int r;
+
+	if (step->content_len == 0 || step->content_len >= sizeof(link))
+		return fail(step, EINVAL, "not the text of a link", fault);
+	memcpy(link, step->content, step->content_len);
+	link[step->content_len] = 0;
+	r = open_parent(tree, step->target, &parent_fd, &name);
+	if (r < 0)
+		return fail(step, -r, "its parent cannot be opened", fault);
+	if (symlinkat(link, parent_fd, name) < 0 && errno != EEXIST)
+		return fail(step, errno, "cannot make the link", fault);
+	return 0;
+}
+
+static int make_file(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int parent_fd = -EBADF, fd = -EBADF;
+	const char *name;
+	int r;
+
+	r = open_parent(tree, step->target, &parent_fd, &name);
+	if (r < 0)
+		return fail(step, -r, "its parent cannot be opened", fault);
+	/* Security: what is there is removed, never written through: a hostile root could have put a link */
+	if (unlinkat(parent_fd, name, 0) < 0 && errno != ENOENT)
+		return fail(step, errno, "cannot replace what is there", fault);
+	fd = openat(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return fail(step, errno, "cannot make the file", fault);
+	r = fd_write_all(fd, step->content, step->content_len);
+	if (r < 0)
+		return fail(step, -r, "cannot write the file", fault);
+	if (fchmod(fd, step->mode) < 0 || give_to(tree->plan, step, fd, "") < 0)
+		return fail(step, errno, "cannot set mode and owner", fault);
+	return 0;
+}
+
+/* The place that a mount covers; made, as a file or a folder, where it is missing. */
+static int open_target(const struct tree *tree, const struct flat_step *step, bool directory, int *retfd,
+	struct fault *fault)
+{
+	_cleanup_(fd_closep) int parent_fd = -EBADF, fd = -EBADF;
+	const char *name;
+	int r;
+
+	*retfd = open_inside(tree, step->target, O_PATH);
+	if (*retfd >= 0)
+		return 0;
+	if (*retfd != -ENOENT)
+		return fail(step, -*retfd, "cannot be opened", fault);
+	r = open_parent(tree, step->target, &parent_fd, &name);
+	if (r < 0)
+		return fail(step, -r, "its parent cannot be opened", fault);
+	if (directory)
+		r = mkdirat(parent_fd, name, 0755) < 0 ? -errno : 0;
+	else
+		r = mknodat(parent_fd, name, S_IFREG | 0644, 0) < 0 ? -errno : 0;
+	if (r < 0)
+		return fail(step, -r, "cannot make the mount point", fault);
+	*retfd = open_inside(tree, step->target, O_PATH);
+	return *retfd < 0 ? fail(step, -*retfd, "cannot be opened", fault) : 0;
+}
+
+static int attach(const struct tree *tree, const struct flat_step *step, int mount_fd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int target_fd = -EBADF;
+	struct stat st;
+	int r;
+
+	if (fstat(mount_fd, &st) < 0)
+		return fail(step, errno, "cannot look at the mount", fault);
+	r = open_target(tree, step, S_ISDIR(st.st_mode), &target_fd, fault);
+	if (r < 0)
+		return r;
+	return mount_attach(mount_fd, target_fd, step->target, fault);
+}
+
+static int bind_source(const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
+{
+	int mount_fd = sources_get(tree->plan, number);
+
+	if (mount_fd == SOURCE_ABSENT)
+		return 0;
+	return attach(tree, step, mount_fd, fault);
+}
+
+/* A folder in the scratch, with mode and owner of the step. */
+static int scratch_folder(const struct tree *tree, const struct flat_step *step, int parent_fd, const char *name,
+	int *retfd, struct fault *fault)
+{
+	if (mkdirat(parent_fd, name, 0700) < 0 && errno != EEXIST)
+		return fail(step, errno, "cannot make a folder in the scratch", fault);
+	*retfd = openat(parent_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (*retfd < 0)
+		return fail(step, errno, "cannot open its folder in the scratch", fault);
+	if (fchmodat(parent_fd, name, step->mode, 0) < 0 || give_to(tree->plan, step, parent_fd, name) < 0)
+		return fail(step, errno, "cannot set mode and owner", fault);
+	return 0;
+}
+
+static int mount_scratch(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = -EBADF, mount_fd = -EBADF;
+	int r;
+
+	r = scratch_folder(tree, step, tree->scratch_fd, step->name, &fd, fault);
+	if (r == 0)
+		r = mount_clone(fd, "", step_flags(step), step->target, &mount_fd, fault);
+	if (r == 0)
+		r = attach(tree, step, mount_fd, fault);
+	return r;
+}
+
+static int mount_tmpfs(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	struct mount_tmpfs options = { step->size_bytes, step->inodes, step->mode };
+	_cleanup_(fd_closep) int mount_fd = -EBADF;
+	int r;
+
+	/* read-only only after the owner was set */
+	r = mount_new_tmpfs(&options, step_flags(step) & ~(uint32_t)MOUNT_READONLY, step->target, &mount_fd, fault);
+	if (r < 0)
+		return r;
+	if (give_to(tree->plan, step, mount_fd, "") < 0)
+		return fail(step, errno, "cannot set the owner", fault);
+	if (step->attr & FLAT_ATTR_RDONLY) {
+		r = mount_change(mount_fd, MOUNT_READONLY, 0, step->target, fault);
+		if (r < 0)
+			return r;
+	}
+	return attach(tree, step, mount_fd, fault);
+}
+
+/* The guest is in a user namespace, where overlay keeps its marks in user.* attributes or has none at all (and then a
+ * folder that was removed and made again would show its old content). */
+static int new_overlay(const struct tree *tree, const struct flat_step *step, int lower_fd, int *retmount_fd,
+	struct fault *fault)
+{
+	_cleanup_(fd_closep) int base_fd = -EBADF, upper_fd = -EBADF, work_fd = -EBADF;
+	struct mount_overlay overlay = { .lower_fds = &lower_fd, .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR };
+	struct flat_step inner = *step;
+	int r;
+
+	inner.mode = 0700;
+	inner.attr &= ~(uint32_t)FLAT_ATTR_OWNER_BOX;
+	r = scratch_folder(tree, &inner, tree->scratch_fd, step->name, &base_fd, fault);
+	if (r == 0)
+		r = scratch_folder(tree, step, base_fd, "upper", &upper_fd, fault);
+	if (r == 0)
+		r = scratch_folder(tree, &inner, base_fd, "work", &work_fd, fault);
+	if (r < 0)
+		return r;
+	overlay.upper_fd = upper_fd;
+	overlay.work_fd = work_fd;
+	return mount_new_overlay(&overlay, step_flags(step), step->target, retmount_fd, fault);
+}
+
+static int mount_overlay(const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
+{
+	_cleanup_(fd_closep) int mount_fd = -EBADF;
+	int lower_fd = sources_get(tree->plan, number), r;
+
+	if (lower_fd == SOURCE_ABSENT)
+		return 0;
+	r = new_overlay(tree, step, lower_fd, &mount_fd, fault);
+	return r < 0 ? r : attach(tree, step, mount_fd, fault);
+}
+
+static int mount_special(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	uint32_t flags = step_flags(step) | MOUNT_NOEXEC;
+	_cleanup_(fd_closep) int mount_fd = -EBADF;
+	int r;
+
+	if (step->op == FLAT_OP_PROC)
+		r = mount_new_proc(0, flags, step->target, &mount_fd, fault);
+	else if (step->op == FLAT_OP_DEVPTS)
+		r = mount_new_devpts(flags & ~(uint32_t)MOUNT_NODEV, step->target, &mount_fd, fault);
+	else
+		r = mount_new_mqueue(flags, step->target, &mount_fd, fault);
+	return r < 0 ? r : attach(tree, step, mount_fd, fault);
+}
+
+/* An empty folder or file over the target. */
+static int mask(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int target_fd = -EBADF, mount_fd = -EBADF;
+	struct stat st;
+	int r;
+
+	target_fd = open_inside(tree, step->target, O_PATH);
+	if (target_fd == -ENOENT || target_fd == -ENOTDIR)
+		return 0;
+	if (target_fd < 0)
+		return fail(step, -target_fd, "cannot be opened", fault);
+	if (fstat(target_fd, &st) < 0)
+		return fail(step, errno, "cannot be looked at", fault);
+	r = mount_clone(tree->scratch_fd, S_ISDIR(st.st_mode) ? NAME_MASK_DIR : NAME_MASK_FILE,
+		MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, step->target, &mount_fd, fault);
+	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
+}
+
+static bool is_mount_root(int fd)
+{
+	struct sys_statx answer;
+
+	if (sys_statx(fd, "", AT_EMPTY_PATH, 0, &answer) < 0)
+		return false;
+	return answer.attributes & SYS_STATX_ATTR_MOUNT_ROOT;
+}
+
+/* Security: the proof that the old root is gone. Were anything left on top of the new root or above it, `..` would lead there. */
+static int check_root(struct fault *fault)
+{
+	struct sys_statx root, above;
+
+	if (sys_statx(AT_FDCWD, "/", 0, SYS_STATX_MNT_ID, &root) < 0 ||
+		sys_statx(AT_FDCWD, "/..", 0, SYS_STATX_MNT_ID, &above) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot look at the new root");
+	if (!(root.mask & above.mask & SYS_STATX_MNT_ID) || root.mnt_id != above.mnt_id)
+		return fault_set(fault, ABOX_E_SYSTEM, 0, "/", "the old root is still there");
+	return 0;
+}
+
+static int make_readonly(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int target_fd = -EBADF, mount_fd = -EBADF;
+	uint32_t flags = step_flags(step) | MOUNT_READONLY;
+	int r;
+
+	target_fd = open_inside(tree, step->target, O_PATH);
+	if (target_fd == -ENOENT || target_fd == -ENOTDIR)
+		return 0;
+	if (target_fd < 0)
+		return fail(step, -target_fd, "cannot be opened", fault);
+	if (step->attr & FLAT_ATTR_RECURSIVE)
+		flags |= MOUNT_RECURSIVE;
+	if (is_mount_root(target_fd))
+		return mount_change(target_fd, MOUNT_READONLY | (flags & MOUNT_RECURSIVE), 0, step->target, fault);
+	r = mount_clone(target_fd, "", flags | MOUNT_RECURSIVE, step->target, &mount_fd, fault);
+	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
+}
+
+static int run_step(const struct tree *tree, uint32_t number, struct fault *fault)
+{
+	const struct flat_step *step = &tree->plan->steps[number];
+
+	switch (step->op) {
+	case FLAT_OP_DIRECTORY:
+		return make_directory(tree, step, fault);
+	case FLAT_OP_SYMLINK:
+		return make_symlink(tree, step, fault);
+	case FLAT_OP_FILE:
+		return make_file(tree, step, fault);
+	case FLAT_OP_BIND:
+		return bind_source(tree, step, number, fault);
+	case FLAT_OP_SCRATCH:
+		return mount_scratch(tree, step, fault);
+	case FLAT_OP_TMPFS:
+		return mount_tmpfs(tree, step, fault);
+	case FLAT_OP_PROC:
+	case FLAT_OP_DEVPTS:
+	case FLAT_OP_MQUEUE:
+		return mount_special(tree, step, fault);
+	case FLAT_OP_OVERLAY:
+		return mount_overlay(tree, step, number, fault);
+	case FLAT_OP_MASK:
+		return mask(tree, step, fault);
+	case FLAT_OP_READONLY:
+		return make_readonly(tree, step, fault);
+	default:
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, step->target, "a step of an unknown kind");
+	}
+}
+
+/* A folder of the old root for the scratch to lie on: any will do, since all sources are open by now. Not "/", where pivot_root
+ * would leave it between the old root and the umount. */
+static int open_old_folder(int *retfd, struct fault *fault)
+{
+	static const char *const names[] = { "/usr", "/tmp", "/etc", "/var", "/dev" };
+
+	for (size_t i = 0; i < ELEMENTSOF(names); i++) {
+		*retfd = open(names[i], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (*retfd >= 0)
+			return 0;
+	}
+	return fault_set(fault, ABOX_E_SYSTEM, errno, "scratch", "the host's root has no usual folder");
+}
+
+/* Its own names begin with '#', which steps may not use. */
+static int make_scratch(struct tree *tree, struct fault *fault)
+{
+	const struct flat_limits *limits = &tree->plan->limits;
+	struct mount_tmpfs options = {
+		.size_bytes = limits->disk_bytes ? limits->disk_bytes : SCRATCH_BYTES,
+		.n_inodes = limits->inodes ? limits->inodes : SCRATCH_INODES,
+		.mode = 0755,
+	};
+	_cleanup_(fd_closep) int old_fd = -EBADF, mount_fd = -EBADF;
+	int r;
+
+	/* folders that the box itself needs are not taken from what the user may have */
+	if (!size_add(options.n_inodes, 8 + (uint64_t)tree->plan->n_steps * 4, &options.n_inodes))
+		return fault_set(fault, ABOX_E_INVALID, 0, "scratch", "no such number of inodes");
+	r = mount_new_tmpfs(&options, MOUNT_NOSUID | MOUNT_NODEV, "scratch", &mount_fd, fault);
+	if (r < 0)
+		return r;
+	r = open_old_folder(&old_fd, fault);
+	if (r < 0)
+		return r;
+	r = mount_attach(mount_fd, old_fd, "scratch", fault);
+	if (r < 0)
+		return r;
+	if (mkdirat(mount_fd, NAME_MASK_DIR, 0) < 0 || mkdirat(mount_fd, NAME_ROOT, 0700) < 0 ||
+		mknodat(mount_fd, NAME_MASK_FILE, S_IFREG, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "scratch", "cannot make its folders");
+	tree->scratch_fd = steal_fd(mount_fd);
+	return 0;
+}
+
+static int make_root(struct tree *tree, struct fault *fault)
+{
+	const struct flat_plan *plan = tree->plan;
+	struct mount_tmpfs options = { plan->root_size_bytes, ROOT_INODES, 0755 };
+	struct flat_step step = { .op = FLAT_OP_OVERLAY, .mode = 0755, .target = "/", .name = "root" };
+	_cleanup_(fd_closep) int mount_fd = -EBADF, place_fd = -EBADF;
+	int r;
+
+	if (plan->root_source < 0)
+		r = mount_new_tmpfs(&options, MOUNT_NOSUID | MOUNT_NODEV, "/", &mount_fd, fault);
+	else
+		r = new_overlay(tree, &step, sources_get(plan, plan->n_steps), &mount_fd, fault);
+	if (r < 0)
+		return r;
+	place_fd = openat(tree->scratch_fd, NAME_ROOT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (place_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot open the place of the root");
+	r = mount_attach(mount_fd, place_fd, "/", fault);
+	if (r < 0)
+		return r;
+	tree->root_fd = steal_fd(mount_fd);
+	return 0;
+}
+
+int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, struct fault *fault)
+{
+	struct tree tree = { .plan = plan, .root_fd = -EBADF, .scratch_fd = -EBADF };
+	int r;
+
+	r = mount_make_private(fault);
+	if (r == 0)
+		r = make_scratch(&tree, fault);
+	if (r == 0)
+		r = make_root(&tree, fault);
+	for (uint32_t i = 0; r == 0 && i < plan->n_steps; i++) {
+		r = run_step(&tree, i, fault);
+		if (r < 0 && (plan->steps[i].attr & FLAT_ATTR_OPTIONAL)) {
+			char text[sizeof(fault->place) + sizeof(fault->message) + 8];
+
+			snprintf(text, sizeof(text), "%s: %s", fault->place, fault->message);
+			log(text);
+			fault_init(fault, fault->stage);
+			r = 0;
+		}
+	}
+	if (r == 0)
+		r = mount_pivot(tree.root_fd, fault);
+	if (r == 0)
+		r = check_root(fault);
+	fd_close(tree.root_fd);
+	if (r < 0) {
+		fd_close(tree.scratch_fd);
+		return r;
+	}
+	*retscratch_fd = tree.scratch_fd;
+	return 0;
+}
+
+/* Masks of the plan again, by means that the new mount namespace has: the scratch is out of reach there. */
+static int renew_mask(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	struct mount_tmpfs options = { .size_bytes = 4096, .n_inodes = 2, .mode = 0 };
+	_cleanup_(fd_closep) int target_fd = -EBADF, mount_fd = -EBADF;
+	uint32_t flags = MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC;
+	struct stat st;
+	int r;
+
+	target_fd = open_inside(tree, step->target, O_PATH);
+	if (target_fd == -ENOENT || target_fd == -ENOTDIR)
+		return 0;
+	if (target_fd < 0)
+		return fail(step, -target_fd, "cannot be opened", fault);
+	if (fstat(target_fd, &st) < 0)
+		return fail(step, errno, "cannot be looked at", fault);
+	if (S_ISDIR(st.st_mode))
+		r = mount_new_tmpfs(&options, flags, step->target, &mount_fd, fault);
+	else
+		r = mount_clone(AT_FDCWD, "/dev/null", flags, step->target, &mount_fd, fault);
+	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
+}
+
+int tree_renew_proc(const struct flat_plan *plan, struct fault *fault)
+{
+	struct tree tree = { .plan = plan, .scratch_fd = -EBADF };
+	_cleanup_(fd_closep) int root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int r = 0;
+
+	if (root_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot be opened");
+	tree.root_fd = root_fd;
+	for (uint32_t i = 0; r == 0 && i < plan->n_steps; i++) {
+		const struct flat_step *step = &plan->steps[i];
+
+		if (step->op == FLAT_OP_PROC)
+			r = mount_special(&tree, step, fault);
+		else if (strncmp(step->target, "/proc/", 6) != 0)
+			continue;
+		else if (step->op == FLAT_OP_MASK)
+			r = renew_mask(&tree, step, fault);
+		else if (step->op == FLAT_OP_READONLY)
+			r = make_readonly(&tree, step, fault);
+	}
+	return r;
+}
