@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The one ordered table of what a start does to the host: each stage has the function that takes it back. A start that fails
+ * goes back from where it came; a stop goes back from the end, past failures, and tells what it could not undo.
+ */
+#include "keeper/keeper.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+#include <agentbox/sandbox.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "kernel/compat.h"
+
+#define READY_TIMEOUT_USEC (30 * USEC_PER_SEC)
+#define KILL_TIMEOUT_USEC (5 * USEC_PER_SEC)
+
+struct stage {
+	const char *name;	/* what the teardown report calls it */
+	int (*run)(struct keeper *keeper, struct fault *fault);
+	int (*undo)(struct keeper *keeper, struct fault *fault);	/* NULL: nothing to be taken back */
+};
+
+static int folder_undo(struct keeper *keeper, struct fault *fault)
+{
+	if (keeper->plan.detach && keeper->state != ABOX_SANDBOX_STARTING)
+		return 0;	/* stop.c has written the report and the state; the folder stays to be read */
+	return state_leave(keeper, fault);
+}
+
+static int groups_run(struct keeper *keeper, struct fault *fault)
+{
+	char name[64];
+	int r;
+
+	if (!keeper->plan.use_cgroup)
+		return 0;
+	snprintf(name, sizeof(name), "agentbox-%s", keeper->id);
+	r = cgroup_create(&keeper->plan.cgroup, name, &keeper->group, fault);
+	if (r < 0)
+		return r;
+	keeper->has_group = true;
+	r = cgroup_set_limits(&keeper->group, &keeper->plan.cgroup_limits, fault);
+	if (r == 0 && keeper->plan.kill == FLAT_KILL_CGROUP2 && keeper->plan.map == FLAT_MAP_RANGE)
+		r = cgroup_allow_clone(&keeper->group, keeper->plan.base_uid, keeper->plan.base_gid, fault);
+	if (r < 0) {
+		cgroup_remove(&keeper->group, KILL_TIMEOUT_USEC, NULL);
+		keeper->has_group = false;
+	}
+	return r;
+}
+
+static int groups_undo(struct keeper *keeper, struct fault *fault)
+{
+	if (!keeper->has_group)
+		return 0;
+	keeper->has_group = false;
+	return cgroup_remove(&keeper->group, KILL_TIMEOUT_USEC, fault);
+}
+
+static int sources_run(struct keeper *keeper, struct fault *fault)
+{
+	int r = keeper->backend->prepare(&keeper->plan, fault);
+
+	if (r < 0)
+		keeper->backend->release();
+	return r;
+}
+
+static int sources_undo(struct keeper *keeper, struct fault *fault)
+{
+	keeper->backend->release();
+	return 0;
+}
+
+static int guest_undo(struct keeper *keeper, struct fault *fault)
+{
+	keeper_watch(keeper, &keeper->guest, 0);
+	keeper_watch(keeper, &keeper->wall, 0);
+	keeper->guest.fd = keeper->wall.fd = -EBADF;
+	keeper->scratch_fd = fd_close(keeper->scratch_fd);
+	return keeper->backend->stop(&keeper->backend_wall, KILL_TIMEOUT_USEC, fault);
+}
+
+static int guest_run_stage(struct keeper *keeper, struct fault *fault)
+{
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), READY_TIMEOUT_USEC);
+	int r;
+
+	r = keeper->backend->start(&keeper->plan, keeper->has_group ? &keeper->group : NULL, &keeper->backend_wall, fault);
+	if (r < 0)
+		return r;
+	keeper->backend->release();	/* the guest has its own */
+	r = link_wait_ready(keeper, deadline, fault);
+	if (r == 0) {
+		keeper->guest = (struct io){ .fd = keeper->backend_wall.channel_fd, .ready = link_ready };
+		keeper->wall = (struct io){ .fd = keeper->backend_wall.pidfd, .ready = link_wall_ready };
+		if (keeper_watch(keeper, &keeper->guest, EPOLLIN) < 0 || keeper_watch(keeper, &keeper->wall, EPOLLIN) < 0)
+			r = fault_set(fault, ABOX_E_SYSTEM, errno, "guest", "cannot be watched");
+	}
+	if (r < 0)
+		guest_undo(keeper, NULL);
+	return r;
+}
+
+static int confine_run(struct keeper *keeper, struct fault *fault)
+{
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "keeper", "cannot be confined");
+	return 0;
+}
+
+static int socket_undo(struct keeper *keeper, struct fault *fault)
+{
+	keeper_watch(keeper, &keeper->listener, 0);
+	keeper->listener.fd = fd_close(keeper->listener.fd);
+	if (keeper->box_fd >= 0 && unlinkat(keeper->box_fd, STATE_SOCKET, 0) < 0 && errno != ENOENT)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "socket", "cannot be removed");
+	return 0;
+}
+
+static int running_run(struct keeper *keeper, struct fault *fault)
+{
+	int r = state_set(keeper, ABOX_SANDBOX_RUNNING);
+
+	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, STATE_STATE, "cannot be written") : 0;
+}
+
+static const struct stage stages[] = {
+	{ "state folder", state_enter, folder_undo },
+	{ "control groups", groups_run, groups_undo },
+	{ "sources", sources_run, sources_undo },
+	{ "processes and namespaces", guest_run_stage, guest_undo },
+	{ "confinement of the keeper", confine_run, NULL },
+	{ "socket", state_listen, socket_undo },
+	{ "record", running_run, NULL },
+};
+
+int stages_do(struct keeper *keeper, struct fault *fault)
+{
+	for (; keeper->stages_done < ELEMENTSOF(stages); keeper->stages_done++) {
+		int r = stages[keeper->stages_done].run(keeper, fault);
+
+		if (r < 0) {
+			keeper->state = ABOX_SANDBOX_STARTING;
+			stages_undo(keeper);
+			return r;
+		}
+	}
+	return 0;
+}
+
+static bool is_of_interest(const struct keeper *keeper, uint32_t number)
+{
+	if (stages[number].undo == groups_undo)
+		return keeper->has_group;
+	return stages[number].undo != sources_undo;
+}
+
+void stages_undo(struct keeper *keeper)
+{
+	while (keeper->stages_done > 0) {
+		const struct stage *stage = &stages[--keeper->stages_done];
+		bool tell = is_of_interest(keeper, keeper->stages_done);
+		bool kept = stage->undo == folder_undo && keeper->plan.detach && keeper->state != ABOX_SANDBOX_STARTING;
+		struct fault fault;
+		int r;
+
+		if (!stage->undo)
+			continue;
+		fault_init(&fault, ABOX_STAGE_STOP);
+		r = stage->undo(keeper, &fault);
+		if (r < 0)
+			report_add(keeper, REPORT_LEFT, stage->name, fault.message);
+		else if (tell)
+			report_add(keeper, kept ? REPORT_KEPT : REPORT_REMOVED, stage->name, NULL);
+	}
+}
