@@ -35,6 +35,14 @@ static int n_foreign_groups(gid_t own)
 	return foreign;
 }
 
+static void map_single(struct flat_plan *flat)
+{
+	flat->map = FLAT_MAP_SINGLE;
+	flat->base_uid = flat->outside_uid;
+	flat->base_gid = flat->outside_gid;
+	flat->map_count = 1;
+}
+
 static void map_range(struct flat_plan *flat)
 {
 	flat->map = FLAT_MAP_RANGE;
@@ -73,7 +81,7 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 	else if (facts->userns == USERNS_TOOLS && (flat->inside_uid == 0 || n_groups > 0))
 		map_helpers(flat, facts);
 	else
-		flat->map = FLAT_MAP_SINGLE;
+		map_single(flat);
 	flat->userxattr = flat->map != FLAT_MAP_RANGE;
 	if (flat->map != FLAT_MAP_SINGLE && flat->inside_uid >= flat->map_count)
 		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/user",

@@ -67,14 +67,13 @@ static int transport_error(struct client *client, int r, abox_error **reterr)
 	return error_set_errno(reterr, ABOX_E_SYSTEM, client->stage, NULL, -r, "cannot talk to the keeper of the box");
 }
 
+/* The code of the fault, 0 when it cannot be read. */
 static int take_fault(struct pack_reader *reader, abox_error **reterr)
 {
 	struct fault fault;
 
 	fault_unpack(&fault, reader);
-	if (reader->failed)
-		return ABOX_E_PROTOCOL;
-	return error_from_fault(reterr, &fault);
+	return reader->failed ? 0 : error_from_fault(reterr, &fault);
 }
 
 static void take_log(struct client *client, struct pack_reader *reader)
@@ -122,10 +121,10 @@ static int await_answer(struct client *client, uint64_t deadline_usec, struct pa
 			continue;	/* answer to a request that was given up */
 		if (type == WIRE_OK && !reader->failed)
 			return 0;
-		r = type == WIRE_FAULT ? take_fault(reader, reterr) : ABOX_E_PROTOCOL;
-		if (r == ABOX_E_PROTOCOL)
-			return error_set(reterr, r, client->stage, NULL, "the keeper of the box answered what it must not");
-		return r;
+		r = type == WIRE_FAULT ? take_fault(reader, reterr) : 0;
+		if (r < 0)
+			return r;
+		return error_set(reterr, ABOX_E_PROTOCOL, client->stage, NULL, "the keeper of the box answered what it must not");
 	}
 }
 
