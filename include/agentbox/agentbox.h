@@ -8,6 +8,7 @@
 #include <agentbox/error.h>
 #include <agentbox/journal.h>
 #include <agentbox/plan.h>
+#include <agentbox/probe.h>
 #include <agentbox/report.h>
 #include <agentbox/sandbox.h>
 #include <agentbox/spec.h>

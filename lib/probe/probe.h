@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The report that abox_probe() makes of the facts; apart from it so that tests can feed facts of other hosts. */
+#ifndef PROBE_PROBE_H
+#define PROBE_PROBE_H
+
+#include <agentbox/probe.h>
+
+#include "probe/facts.h"
+
+/* Copies the facts. 0 or ABOX_E_MEMORY. */
+int host_new(const struct host_facts *facts, abox_host **ret);
+const struct host_facts *host_get_facts(const abox_host *host);
+
+#endif
