@@ -86,7 +86,7 @@ int abox_command_get_fd(const abox_command *command)
 }
 
 /* The fields of WIRE_EXEC that do not fit a packet when arguments are long. */
-static void pack_exec(struct pack_writer *blob, const struct abox_command_options *options)
+static void pack_exec(struct pack_writer *blob, const struct abox_command_options *options, bool own_program)
 {
 	pack_string(blob, options->token);
 	pack_strings(blob, options->argv);
@@ -104,7 +104,7 @@ static void pack_exec(struct pack_writer *blob, const struct abox_command_option
 	pack_u8(blob, options->output_kill != 0);
 	pack_u64(blob, options->timeout_usec);
 	pack_u64(blob, options->grace_usec);
-	pack_u64(blob, options->output_bytes);
+	pack_u64(blob, own_program ? 0 : options->output_bytes);	/* a probe's output is ours, not the box's to bound */
 	pack_u64(blob, options->memory_bytes);
 	pack_u64(blob, options->pids);
 	pack_u64(blob, options->cpu_usec);
@@ -162,7 +162,7 @@ static int send_exec(abox_command *command, const struct exec_request *request, 
 	_cleanup_(fd_closep) int blob_fd = -EBADF;
 	int r;
 
-	pack_exec(&blob, request->options);
+	pack_exec(&blob, request->options, request->program_fd >= 0);
 	if (blob.failed)
 		return ABOX_E_MEMORY;
 	if (blob.len > WIRE_INLINE_MAX) {

@@ -55,7 +55,7 @@ void result_unrefp(abox_result **result);
 int result_new(const abox_sandbox *box, uint32_t command, abox_result **ret);
 /* Fills it from a WIRE_ENDED message whose head was read. 0, ABOX_E_PROTOCOL, ABOX_E_MEMORY. */
 int result_read(abox_result *result, struct pack_reader *reader);
-/* The same from what the keeper of a detached box has left as N.json (the form of abox_result_dump()). */
+/* The same from what the keeper of a detached box has left as N.json (lib/keeper/result.c). */
 int result_read_json(abox_result *result, const struct json *json);
 
 #endif

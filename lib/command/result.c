@@ -70,28 +70,22 @@ static int index_of(const char *const *names, size_t n, const char *name)
 int result_read_json(abox_result *result, const struct json *json)
 {
 	static const char *const totals[] = { "stdout_bytes", "stderr_bytes" };
-	const struct json *limits = json_member(json, "limits");
 	const char *evidence = json_text(json_member(json, "evidence"));
-	int cause = index_of(cause_names, ELEMENTSOF(cause_names), json_text(json_member(json, "cause"))), limit;
+	int cause = index_of(cause_names, ELEMENTSOF(cause_names), json_text(json_member(json, "cause")));
 
 	if (cause <= ABOX_CAUSE_NONE)
 		return ABOX_E_DAMAGED;
 	result->cause = cause;
-	if (json_kind(json_member(json, "exit_code")) == JSON_KIND_INTEGER)
-		result->exit_code = (int)json_number(json_member(json, "exit_code"));
+	result->exit_code = (int)json_number(json_member(json, "exit_code"));
 	result->signal = (int)json_number(json_member(json, "signal"));
 	result->wall_usec = (uint64_t)json_number(json_member(json, "wall_usec"));
 	result->cpu_usec = (uint64_t)json_number(json_member(json, "cpu_usec"));
 	result->memory_peak_bytes = (uint64_t)json_number(json_member(json, "memory_peak_bytes"));
 	result->survivors = (uint32_t)json_number(json_member(json, "survivors"));
-	for (size_t i = 0; i < 2; i++) {
+	result->limits_struck = (uint32_t)json_number(json_member(json, "limits_struck"));
+	for (int i = 0; i < 2; i++) {
 		result->total_bytes[i] = (uint64_t)json_number(json_member(json, totals[i]));
-		result->truncated[i] = json_truth(json_member(json, "truncated"));
-	}
-	for (size_t i = 0; i < json_count(limits); i++) {
-		limit = index_of(limit_names, ELEMENTSOF(limit_names), json_text(json_element(limits, i)));
-		if (limit >= 0)
-			result->limits_struck |= 1U << limit;
+		result->truncated[i] = json_number(json_member(json, "truncated")) & (1 << i);
 	}
 	result->evidence = strdup(evidence ? evidence : "");
 	return result->evidence ? 0 : ABOX_E_MEMORY;

@@ -100,6 +100,7 @@ void command_spawned(struct command *command, pid_t pid, int master_fd)
 		fd_close(master_fd);
 	if (command->timeout_usec && command->timeout_usec != UINT64_MAX)
 		command->timeout_at = clock_deadline(command->started_usec, command->timeout_usec);
+	record_command_start(command);
 	answer_start(command, NULL);
 	if (command->cause)	/* the box is being stopped, or it was canceled by token */
 		command_kill_now(command);
@@ -259,6 +260,7 @@ static void finish(struct command *command)
 	keeper->n_running--;
 	clocks_touch_idle(keeper);
 	result_store(command);
+	record_command_end(command);
 	for (struct client *client = keeper->clients; client; client = client->next) {
 		if (client->kind == CLIENT_WATCHER && client->command == command->id)
 			result_send(keeper, client, command);
@@ -323,5 +325,6 @@ void command_free(struct command *command)
 	free(command->token);
 	free(command->token_order);
 	free(command->argv0);
+	free(command->record);
 	free(command);
 }

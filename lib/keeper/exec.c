@@ -598,6 +598,7 @@ static int start_new(struct keeper *keeper, struct request *request, const struc
 	command = new_command(keeper, wish);
 	if (!command)
 		return fault_set(fault, ABOX_E_MEMORY, 0, "exec", "no memory for it");
+	record_prepare_command(command, wish->argv, wish->cwd[0] ? wish->cwd : keeper->plan.cwd, wish->uid);
 	r = order_command(keeper, command, request, wish, fault);
 	if (r < 0) {
 		command_free(command);

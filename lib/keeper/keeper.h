@@ -73,6 +73,7 @@ struct command {
 	uint8_t *token_order;	/* the packed argv, to tell a repeat from a conflict */
 	size_t token_order_len;
 	char *argv0;
+	char *record;		/* of its start, until it has started; NULL when nothing is recorded */
 	uint32_t stdin_mode, stdout_mode, stderr_mode;
 	bool join_stderr, pty, output_kill;
 	uint32_t survivors;
@@ -171,6 +172,7 @@ struct keeper {
 	struct io listener;
 	struct io guest;
 	struct io wall;		/* pidfd of the guest */
+	struct io recorder;	/* -EBADF: nothing is recorded */
 
 	char id[33];
 	struct flat_plan plan;
@@ -277,6 +279,17 @@ int command_watch(struct keeper *keeper, struct command *command, int fd);
 void result_make(struct command *command);
 void result_send(struct keeper *keeper, struct client *watcher, const struct command *command);
 void result_store(struct command *command);
+
+void result_add_json(const struct command *command, struct text *text);	/* ,"cause":... members of the end */
+
+/* record.c: everything here is nothing when the box has no journal */
+#define RECORD_TAIL_BYTES 2048
+int record_begin(struct keeper *keeper, struct fault *fault);
+void record_prepare_command(struct command *command, const char *const *argv, const char *cwd, uint32_t uid);
+void record_command_start(struct command *command);
+void record_command_end(struct command *command);
+int record_verify(struct keeper *keeper, const void *json, size_t len, struct fault *fault);
+void record_end(struct keeper *keeper, const char *outcome, const struct text *report);
 
 /* pump.c */
 int pump_open_spool(struct command *command, int stream, int *retwrite_fd, struct fault *fault);

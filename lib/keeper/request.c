@@ -162,6 +162,20 @@ static int handle_set_limit(struct keeper *keeper, struct request *request, stru
 	return r;
 }
 
+static int handle_verified(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	size_t len;
+	const void *json = unpack_bytes(&request->body, &len);
+	int r;
+
+	if (!unpack_done(&request->body))
+		return protocol(fault);
+	r = record_verify(keeper, json, len, fault);
+	if (r == 0)
+		client_answer_ok(keeper, request->client, request->serial);
+	return r;
+}
+
 static int handle_stop(struct keeper *keeper, struct request *request, struct fault *fault)
 {
 	uint32_t mode = unpack_u32(&request->body);
@@ -364,6 +378,7 @@ static const struct request_type types[] = {
 	{ WIRE_PAUSE, RIGHT_CONTROL, handle_pause },
 	{ WIRE_RESUME, RIGHT_CONTROL, handle_pause },
 	{ WIRE_SET_LIMIT, RIGHT_CONTROL, handle_set_limit },
+	{ WIRE_VERIFIED, RIGHT_CONTROL, handle_verified },
 	{ WIRE_STOP, RIGHT_CONTROL, handle_stop },
 	{ WIRE_EXEC, RIGHT_ACT, handle_exec },
 	{ WIRE_SIGNAL, RIGHT_ACT, handle_signal },

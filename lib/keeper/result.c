@@ -172,7 +172,7 @@ static void add_text(struct text *text, const char *name, const char *value)
 		text_add(text, "null");
 }
 
-static void add_result(struct text *text, const struct command *command)
+void result_add_json(const struct command *command, struct text *text)
 {
 	const struct command_result *result = &command->result;
 
@@ -199,7 +199,7 @@ void result_store(struct command *command)
 	text_printf(&text, "{\"id\":%u", command->id);
 	add_text(&text, "token", command->token);
 	add_text(&text, "argv0", command->argv0);
-	add_result(&text, command);
+	result_add_json(command, &text);
 	text_printf(&text, ",\"pty\":%u,\"stdin_mode\":%u,\"stdout_mode\":%u,\"stderr_mode\":%u}\n", command->pty,
 		command->stdin_mode, command->stdout_mode, command->stderr_mode);
 	snprintf(name, sizeof(name), "%u.json", command->id);

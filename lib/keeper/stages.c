@@ -140,6 +140,7 @@ static const struct stage stages[] = {
 	{ "sources", sources_run, sources_undo },
 	{ "processes and namespaces", guest_run_stage, guest_undo },
 	{ "confinement of the keeper", confine_run, NULL },
+	{ "journal", record_begin, NULL },
 	{ "socket", state_listen, socket_undo },
 	{ "record", running_run, NULL },
 };

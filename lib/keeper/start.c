@@ -43,7 +43,7 @@ static int take_blob(struct keeper *keeper, struct request *request, const void 
 		keeper->start_blob_len = inline_len;
 		return 0;
 	}
-	if (request->n_fds != 2)
+	if (request->n_fds < 2)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "start", "no plan came along");
 	r = memfd_map_sealed(request->fds[0], BLOB_MAX, &keeper->start_blob, &keeper->start_blob_len);
 	return r < 0 ? fault_set(fault, ABOX_E_PROTOCOL, -r, "start", "the plan cannot be read") : 0;
@@ -82,15 +82,20 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 	const char *id = unpack_string(body);
 	size_t record_len, blob_len;
 	const void *record = unpack_bytes(body, &record_len);
+	size_t n_recorder = unpack_u8(body) ? 1 : 0;
 	const void *blob = unpack_bytes(body, &blob_len);
 	int r;
 
-	if (!unpack_done(body) || version != WIRE_VERSION || !id_is_sound(id) || request->n_fds < 1 ||
-		record_len > RECORD_MAX)
+	if (!unpack_done(body) || version != WIRE_VERSION || !id_is_sound(id) || record_len > RECORD_MAX ||
+		request->n_fds != (blob_len ? 0U : 1U) + n_recorder + 1)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "start", "not a start of version %d", WIRE_VERSION);
 	memcpy(keeper->id, id, sizeof(keeper->id));
 	keeper->state_fd = request->fds[request->n_fds - 1];
 	request->fds[request->n_fds - 1] = -EBADF;
+	if (n_recorder) {
+		keeper->recorder.fd = request->fds[request->n_fds - 2];
+		request->fds[request->n_fds - 2] = -EBADF;
+	}
 	r = take_record(keeper, record, record_len, fault);
 	if (r == 0)
 		r = take_blob(keeper, request, blob, blob_len, fault);

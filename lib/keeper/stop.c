@@ -175,6 +175,14 @@ static void answer_waiters(struct keeper *keeper, const struct text *json, uint3
 	}
 }
 
+static const char *outcome_name(const struct keeper *keeper)
+{
+	if (keeper->stop_cause == ABOX_CAUSE_TIMEOUT || keeper->stop_cause == ABOX_CAUSE_IDLE ||
+		keeper->stop_cause == ABOX_CAUSE_WALL_LOST)
+		return cause_name(keeper->stop_cause);
+	return mode_names[keeper->stop_mode];
+}
+
 static void finish(struct keeper *keeper)
 {
 	_cleanup_(text_clear) struct text json = TEXT_INIT;
@@ -185,6 +193,11 @@ static void finish(struct keeper *keeper)
 	keeper->state = ABOX_SANDBOX_STOPPING;
 	stages_undo(keeper);
 	report_json(keeper, &json);
+	if (keeper->recorder.fd >= 0) {
+		record_end(keeper, outcome_name(keeper), &json);
+		text_clear(&json);	/* again, with what could not be recorded */
+		report_json(keeper, &json);
+	}
 	state = store_end(keeper, &json);
 	answer_waiters(keeper, &json, state);
 	client_flush_all(keeper, ANSWER_USEC);

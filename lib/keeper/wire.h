@@ -23,8 +23,8 @@ enum wire_type {
 	WIRE_FAULT = 2,		/* i32 code, i32 stage, i32 errno, u8 retryable, str place, str message, str remedy */
 	WIRE_LOG = 3,		/* unsolicited, serial 0: u32 level, str message */
 
-	/* (a) only. fds: [memfd when the blob is empty][state folder, always last] */
-	WIRE_START = 10,	/* u32 version, str id, bytes record_json, bytes blob = {bytes plan_json, bytes flat plan}.
+	/* (a) only. fds: [memfd when the blob is empty][socket of the recorder][state folder, always last] */
+	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 recorder, bytes blob = {bytes plan_json, bytes flat plan}.
 				 * OK: u64 epoch. Sent when the box is ready for commands. */
 
 	/* (b) first message */
@@ -38,6 +38,7 @@ enum wire_type {
 	WIRE_PAUSE = 23,	/* C u64 epoch. OK */
 	WIRE_RESUME = 24,	/* C u64 epoch. OK */
 	WIRE_SET_LIMIT = 25,	/* C u64 epoch, str name, u64 value. OK */
+	WIRE_VERIFIED = 27,	/* C u64 epoch, bytes receipt_json: recorded where there is a journal. OK */
 	WIRE_STOP = 26,		/* C u64 epoch, u32 mode, u64 grace_usec (UINT64_MAX: the plan's). OK: str report_json,
 				 * u32 number of things left behind. The keeper exits after the answer. */
 

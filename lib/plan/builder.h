@@ -45,6 +45,7 @@ struct plan_builder {
 	size_t n_warnings, allocated_warnings;
 	char **directories;	/* made in the root so far, point into texts */
 	size_t n_directories, allocated_directories;
+	const char *journal;	/* canonical folder; NULL for none */
 	bool failed;		/* out of memory somewhere: told once, at the end */
 };
 
@@ -74,6 +75,7 @@ int plan_build_identity(struct plan_builder *builder, abox_error **reterr);	/* i
 int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr);	/* rootfs.c */
 int plan_build_etc(struct plan_builder *builder, abox_error **reterr);		/* etc.c */
 int plan_build_mounts(struct plan_builder *builder, abox_error **reterr);	/* mounts.c: workspace and mounts */
+int plan_build_journal(struct plan_builder *builder, abox_error **reterr);	/* journal.c: what the box must not see */
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr);	/* limits.c */
 int plan_build_walls(struct plan_builder *builder, abox_error **reterr);	/* walls.c: filter, landlock, kill */
 

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "base/secret.h"
+
 static void add_string(struct text *text, const char *name, const char *value, const char *after)
 {
 	text_printf(text, "\"%s\":", name);
@@ -72,12 +74,30 @@ static void add_limits(struct text *text, const struct plan_builder *builder)
 		(unsigned long long)builder->flat.cgroup_limits.cpu_millis);
 }
 
+/* A plan is safe to print: what stands in the environment under a name that says "secret" does not stand here. */
+static int redact_env(struct json *spec)
+{
+	struct json *env = json_member(spec, "env");
+	_cleanup_(freep) const char **names = NULL;
+	int r;
+
+	if (!env)
+		return 0;
+	r = json_member_names(env, &names);
+	for (size_t i = 0; r == 0 && names[i]; i++)
+		if (secret_name(names[i], strlen(names[i])))
+			r = json_put_member(env, names[i], json_new_string("[redacted]"));
+	return r;
+}
+
 static int add_spec(struct text *text, const struct plan_builder *builder)
 {
 	_cleanup_(json_unrefp) struct json *tree = NULL;
 	int r;
 
 	r = spec_resolve(builder->spec, &tree);
+	if (r == 0)
+		r = redact_env(tree);
 	if (r < 0)
 		return r;
 	text_add(text, "\"spec\":");

@@ -9,6 +9,7 @@
 
 static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_CORE] = true,
+	[SPEC_MODULE_JOURNAL] = true,
 };
 
 /* Values that need no module: nothing is kept, nothing may be reached. */

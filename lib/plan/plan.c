@@ -25,6 +25,8 @@ struct abox_plan {
 	const char *backend;
 	char *name;
 	char *json;
+	char *journal;
+	char *task;
 	struct pack_writer blob;
 };
 
@@ -49,6 +51,8 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 	pack_writer_clear(&plan->blob);
 	free(plan->name);
 	free(plan->json);
+	free(plan->journal);
+	free(plan->task);
 	free(plan);
 	return NULL;
 }
@@ -97,7 +101,7 @@ static int build(struct plan_builder *builder, abox_error **reterr)
 {
 	static int (*const parts[])(struct plan_builder *, abox_error **) = {
 		plan_check_modules, choose_backend, plan_build_identity, plan_build_rootfs, plan_build_etc,
-		plan_build_mounts, plan_build_limits, plan_build_walls, enforcement_settle,
+		plan_build_mounts, plan_build_journal, plan_build_limits, plan_build_walls, enforcement_settle,
 	};
 	int r;
 
@@ -159,7 +163,13 @@ static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **re
 		return r;
 	if (!string_empty(flat->name) && !(plan->name = strdup(flat->name)))
 		return ABOX_E_MEMORY;
+	if (builder->journal && !(plan->journal = strdup(builder->journal)))
+		return ABOX_E_MEMORY;
+	if (spec_has(builder->spec, "/task") && !(plan->task = strdup(spec_string(builder->spec, "/task"))))
+		return ABOX_E_MEMORY;
 	plan->backend = "namespaces";
+	plan->view.journal = plan->journal;
+	plan->view.task = plan->task;
 	plan->view.name = plan->name;
 	plan->view.json = plan->json;
 	plan->view.output_bytes = flat->limits.output_bytes;

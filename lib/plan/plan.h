@@ -18,6 +18,8 @@ struct plan_view {
 	int keeper_fd;		/* the keeper program, sealed */
 	const char *name;	/* NULL for none */
 	const char *json;	/* the dump */
+	const char *journal;	/* folder, NULL for none */
+	const char *task;	/* job id, NULL for none */
 	uint64_t output_bytes;
 	bool output_written;
 	uint64_t ttl_usec;	/* of the record of a detached box */

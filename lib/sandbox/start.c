@@ -22,6 +22,7 @@
 #include "keeper/wire.h"
 #include "kernel/spawn.h"
 #include "plan/plan.h"
+#include "sandbox/record.h"
 
 #define START_TIMEOUT_USEC (30 * USEC_PER_SEC)
 #define UNDO_TIMEOUT_MSEC 10000
@@ -100,21 +101,24 @@ static int spawn_keeper(const struct plan_view *view, int *retfd, int *retpidfd,
 	return 0;
 }
 
-static int send_start(abox_sandbox *box, const struct plan_view *view, const char *record, uint64_t deadline_usec,
-	abox_error **reterr)
+static int send_start(abox_sandbox *box, const struct plan_view *view, const char *record, int recorder_fd,
+	uint64_t deadline_usec, abox_error **reterr)
 {
 	struct pack_writer writer;
 	struct pack_reader reader;
-	int fds[2], r;
+	int fds[3], r;
 	size_t n = 0;
 
 	client_begin(&box->client, &writer, WIRE_START);
 	pack_u32(&writer, WIRE_VERSION);
 	pack_string(&writer, box->id);
 	pack_string(&writer, record);
+	pack_u8(&writer, recorder_fd >= 0);
 	pack_bytes(&writer, view->blob, view->blob_fd >= 0 ? 0 : view->blob_len);
 	if (view->blob_fd >= 0)
 		fds[n++] = view->blob_fd;
+	if (recorder_fd >= 0)
+		fds[n++] = recorder_fd;
 	fds[n++] = box->state_fd;
 	r = client_call(&box->client, &writer, fds, n, deadline_usec, &reader, reterr);
 	if (r == 0) {
@@ -139,12 +143,15 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 {
 	const struct plan_view *view = plan_view(plan);
 	_cleanup_(json_unrefp) struct json *parsed = NULL;
-	_cleanup_(fd_closep) int pidfd = -EBADF;
+	_cleanup_(fd_closep) int pidfd = -EBADF, recorder_fd = -EBADF;
 	_cleanup_(freep) char *record = NULL;
 	struct json_bounds bounds = { .max_bytes = 65536, .max_depth = 8, .stage = ABOX_STAGE_START };
 	pid_t keeper = 0;
 	int fd = -EBADF, r;
 
+	r = record_start(view, box->id, deadline_usec, &recorder_fd, reterr);
+	if (r < 0)
+		return r;
 	r = spawn_keeper(view, &fd, &pidfd, &keeper, reterr);
 	if (r < 0)
 		return r;
@@ -153,7 +160,7 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	if (r == 0)
 		r = make_record(view, plan, box->id, keeper, &record);
 	if (r == 0)
-		r = send_start(box, view, record, deadline_usec, reterr);
+		r = send_start(box, view, record, recorder_fd, deadline_usec, reterr);
 	if (r == 0)
 		r = json_parse(record, strlen(record), &bounds, &parsed, reterr);
 	if (r == 0)

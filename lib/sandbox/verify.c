@@ -167,6 +167,19 @@ static int format_receipt(const abox_sandbox *box, const struct receipt *receipt
 	return text_take(&text, retjson);
 }
 
+/* Where the box has a journal its receipt stands there too; a handle that does not control the box leaves that out. */
+static int tell_keeper(abox_sandbox *box, const char *receipt, abox_error **reterr)
+{
+	struct pack_writer writer;
+
+	if (box->mode != ABOX_OPEN_CONTROL)
+		return 0;
+	client_begin(&box->client, &writer, WIRE_VERIFIED);
+	pack_u64(&writer, box->epoch);
+	pack_string(&writer, receipt);
+	return client_simple(&box->client, &writer, reterr);
+}
+
 int abox_sandbox_verify(abox_sandbox *box, char **retjson, abox_error **reterr)
 {
 	_cleanup_(result_unrefp) abox_result *result = NULL;
@@ -183,6 +196,8 @@ int abox_sandbox_verify(abox_sandbox *box, char **retjson, abox_error **reterr)
 		r = read_receipt(result, &receipt);
 	if (r == 0)
 		r = format_receipt(box, &receipt, retjson);
+	if (r == 0)
+		r = tell_keeper(box, *retjson, reterr);
 	if (r == 0 && receipt.n_mismatches)
 		r = error_set(reterr, ABOX_E_MISMATCH, ABOX_STAGE_VERIFY, box->id,
 			"%u of %u probes found less than the plan promises", receipt.n_mismatches, receipt.n_lines);

@@ -177,3 +177,35 @@ Test(plan, digest_is_about_what_is_enforced)
 	cr_assert_str_eq(json_text(json_member(a, "digest")), json_text(json_member(b, "digest")));
 	cr_assert_str_neq(json_text(json_member(a, "digest")), json_text(json_member(c, "digest")));
 }
+
+/* A plan is safe to print: values under secret-looking names are left out, others stand there. */
+Test(plan, leaves_secrets_out)
+{
+	_cleanup_(freep) char *json = NULL;
+
+	cr_assert_eq(compile("{\"version\":1,\"env\":{\"API_TOKEN\":\"hunter2hunter2\",\"CI\":\"visible-value\"}}", &json, NULL), 0);
+	cr_assert_not(strstr(json, "hunter2"));
+	cr_assert(strstr(json, "visible-value"));
+}
+
+/* The box must not see its own journal, nor the library's folders; a journal beside what it is given is fine. */
+Test(plan, journal_is_never_shown)
+{
+	char folder[] = "/tmp/agentbox-test-XXXXXX", text[1024];
+
+	cr_assert(mkdtemp(folder));
+	snprintf(text, sizeof(text), "{\"version\":1,\"journal\":\"%s/j\",\"workspace\":{\"source\":{\"kind\":\"dir\","
+		"\"path\":\"%s\"}}}", folder, folder);
+	refused(text, ABOX_E_DENIED, "/journal");
+	snprintf(text, sizeof(text), "{\"version\":1,\"journal\":\"%s-j\",\"workspace\":{\"source\":{\"kind\":\"dir\","
+		"\"path\":\"%s\"}}}", folder, folder);
+	cr_assert_eq(compile(text, NULL, NULL), 0);
+	setenv("ABOX_HOME", folder, 1);
+	snprintf(text, sizeof(text), "%s/run", folder);
+	mkdir(text, 0700);
+	snprintf(text, sizeof(text), "{\"version\":1,\"mounts\":[{\"source\":\"%s\",\"target\":\"/x\"}]}", folder);
+	refused(text, ABOX_E_DENIED, folder);
+	snprintf(text, sizeof(text), "%s/run", folder);
+	rmdir(text);
+	rmdir(folder);
+}
