@@ -73,9 +73,13 @@ static uint64_t now(void)
 	return clock_monotonic_usec();
 }
 
-static bool is_root(void)
+/* A skipped test gets no .fini. */
+static void needs_groups(void)
 {
-	return geteuid() == 0;
+	if (geteuid() == 0)
+		return;
+	remove_state();
+	cr_skip("needs root: control groups");
 }
 
 /* A command's output, exit code and cause come back, and nothing stays behind. */
@@ -183,8 +187,7 @@ Test(box, kills_survivors_by_pid_namespace)
 
 Test(box, kills_survivors_by_control_group)
 {
-	if (!is_root())
-		cr_skip("needs root: control groups");
+	needs_groups();
 	check_survivors((struct box_options){ .cgroup2 = true }, false);
 }
 
@@ -233,8 +236,7 @@ Test(box, ends_whole_trees_at_their_timeout_by_pid_namespace)
 
 Test(box, ends_whole_trees_at_their_timeout_by_control_group)
 {
-	if (!is_root())
-		cr_skip("needs root: control groups");
+	needs_groups();
 	check_timeout((struct box_options){ .cgroup2 = true });
 }
 
@@ -581,8 +583,7 @@ Test(box, pauses_by_signal)
 
 Test(box, pauses_by_control_group)
 {
-	if (!is_root())
-		cr_skip("needs root: control groups");
+	needs_groups();
 	check_pause((struct box_options){ .cgroup2 = true });
 }
 
@@ -728,8 +729,7 @@ Test(box, runs_commands_side_by_side)
 /* Evidence: the group's oom_kill counter, read before the group is gone; a grandchild's death is told beside the exit code. */
 Test(box, tells_memory_by_the_counter)
 {
-	if (!is_root())
-		cr_skip("needs root: control groups");
+	needs_groups();
 	start((struct box_options){ .cgroup2 = true, .memory_bytes = 64 << 20 });
 	run("exec head -c 500M /dev/zero | tail > /dev/null");
 	run("exec python3 -c 'b=bytearray(1<<30)'");
@@ -749,8 +749,7 @@ Test(box, limits_one_command)
 {
 	const char *const argv[] = { "python3", "-c", "b=bytearray(200<<20)", NULL };
 
-	if (!is_root())
-		cr_skip("needs root: control groups");
+	needs_groups();
 	start((struct box_options){ .cgroup2 = true, .memory_bytes = 512 << 20 });
 	cr_assert_eq(box_run(&box, &(struct box_exec){ .argv = argv, .memory_bytes = 64 << 20 }, out, sizeof(out), &end,
 		&fault), 0, "%s: %s", fault.place, fault.message);
