@@ -9,10 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/socket.h"
 #include "keeper/wire.h"
 #include "sandbox/sandbox.h"
+
+#define LEAVING_USEC (2 * USEC_PER_SEC)
 
 /* The keeper waits for HELLO on a new connection, and nothing else is answered before it. */
 static int say_hello(struct client *client, int mode, uint64_t *retepoch, abox_error **reterr)
@@ -170,6 +173,23 @@ int abox_sandbox_list(char **retjson, abox_error **reterr)
 	return text_take(&text, retjson);
 }
 
+/*
+ * A keeper writes its last word, answers, and only then ends and frees the lock: who was told that the box has stopped
+ * may come here sooner.
+ */
+static enum state_life life_after_end(int box_fd)
+{
+	uint64_t deadline_usec = clock_deadline(clock_monotonic_usec(), LEAVING_USEC);
+	enum state_life life = state_life(box_fd);
+
+	while (life == STATE_LIFE_ALIVE && state_read_word(box_fd) >= ABOX_SANDBOX_STOPPED &&
+	       clock_monotonic_usec() < deadline_usec) {
+		usleep(USEC_PER_MSEC);
+		life = state_life(box_fd);
+	}
+	return life;
+}
+
 int abox_sandbox_remove(const char *ref, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int state_fd = -EBADF, box_fd = -EBADF;
@@ -187,7 +207,7 @@ int abox_sandbox_remove(const char *ref, abox_error **reterr)
 	box_fd = state_open_box(state_fd, id, ABOX_STAGE_STOP, reterr);
 	if (box_fd < 0)
 		return box_fd;
-	if (state_life(box_fd) != STATE_LIFE_DEAD)
+	if (life_after_end(box_fd) != STATE_LIFE_DEAD)
 		return error_remedy(reterr, error_set(reterr, ABOX_E_STATE, ABOX_STAGE_STOP, id, "the box still runs"),
 			"stop it first");
 	return gc_box(state_fd, id, true, NULL, ABOX_STAGE_STOP, reterr);

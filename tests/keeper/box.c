@@ -39,7 +39,7 @@ int box_state_make(char *ret, size_t size)
 {
 	char path[128];
 
-	snprintf(ret, size, "/tmp/agentbox-test-XXXXXX");
+	snprintf(ret, size, "/tmp/agentbox-keeper-XXXXXX");
 	if (!mkdtemp(ret))
 		return -errno;
 	snprintf(path, sizeof(path), "%s/boxes", ret);
@@ -51,7 +51,9 @@ int box_state_make(char *ret, size_t size)
 
 void box_state_remove(const char *path)
 {
-	path_remove_tree(AT_FDCWD, path);
+	_cleanup_(fd_closep) int tmp_fd = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	path_remove_tree(tmp_fd, path + strlen("/tmp/"));
 }
 
 static bool is_empty(const char *state, const char *name)
