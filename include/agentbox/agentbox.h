@@ -3,6 +3,7 @@
 #ifndef AGENTBOX_AGENTBOX_H
 #define AGENTBOX_AGENTBOX_H
 
+#include <agentbox/change.h>
 #include <agentbox/command.h>
 #include <agentbox/effect.h>
 #include <agentbox/error.h>

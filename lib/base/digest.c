@@ -7,6 +7,7 @@
 #include "base/digest.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -102,5 +103,20 @@ int digest_sha256_fd(int fd, uint8_t ret[DIGEST_BYTES], uint64_t *retlen)
 		return ABOX_E_MEMORY;
 	if (retlen)
 		*retlen = len;
+	return 0;
+}
+
+int digest_git_blob(const void *data, size_t len, char ret[DIGEST_GIT_TEXT_BYTES])
+{
+	uint8_t bytes[SHA_DIGEST_LENGTH];
+	char head[32];
+	SHA_CTX context;
+	int n;
+
+	n = snprintf(head, sizeof(head), "blob %zu", len);
+	if (!SHA1_Init(&context) || !SHA1_Update(&context, head, (size_t)n + 1) || !SHA1_Update(&context, data, len)
+		|| !SHA1_Final(bytes, &context))
+		return ABOX_E_MEMORY;
+	hex_encode(bytes, sizeof(bytes), ret);
 	return 0;
 }

@@ -23,4 +23,8 @@ void digest_freep(struct digest **digest);
  * ABOX_E_IO (errno set) or ABOX_E_MEMORY. */
 int digest_sha256_fd(int fd, uint8_t ret[DIGEST_BYTES], uint64_t *retlen);
 
+/* The name that git gives to these bytes (SHA-1 of a blob), for patches. Serves to address, never to trust. */
+#define DIGEST_GIT_TEXT_BYTES 41
+int digest_git_blob(const void *data, size_t len, char ret[DIGEST_GIT_TEXT_BYTES]);
+
 #endif

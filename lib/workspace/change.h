@@ -18,25 +18,20 @@
 #include "base/macro.h"
 #include "base/strings.h"
 #include "workspace/pattern.h"
+#include "workspace/store.h"
 #include "workspace/view.h"
 
 /*
- * Owners on disk and in the box. Root's layers hold `first + inside id`; `owner` is who owns the source folder and
- * shows as box_uid inside. A plain user's layers hold its own id for everything.
+ * The trees of a workspace: what it is now, and what it began as (no layers: nothing). They borrow the descriptors
+ * of the stack.
  */
-struct id_translation {
-	uint32_t first;		/* of root's fixed range; 0 for a plain user */
-	uint32_t count;		/* 0 for a plain user */
-	uint32_t owner_uid;
-	uint32_t owner_gid;
-	uint32_t box_uid;
-	uint32_t box_gid;
+struct stack_views {
+	struct view_layer *layers;
+	struct view now;
+	struct view was;
 };
-uint32_t id_to_inside_uid(const struct id_translation *ids, uint32_t outside);
-uint32_t id_to_inside_gid(const struct id_translation *ids, uint32_t outside);
-/* As they are written into a layer. */
-uint32_t id_to_layer_uid(const struct id_translation *ids, uint32_t inside);
-uint32_t id_to_layer_gid(const struct id_translation *ids, uint32_t inside);
+int stack_views_init(const struct layer_stack *stack, struct stack_views *ret);	/* 0 or ABOX_E_MEMORY */
+void stack_views_clear(struct stack_views *views);
 
 /*
  * The gate before anything leaves or is frozen: no path of `never`, and in no file, link target, name or attribute
@@ -71,14 +66,14 @@ struct archive_lost {		/* what could not be kept, for the user to read; a bounde
 	uint64_t n_lost;
 };
 void archive_lost_clear(struct archive_lost *lost);
-int archive_extract(int archive_fd, int dir_fd, const struct id_translation *ids, const struct archive_bounds *bounds,
+int archive_extract(int archive_fd, int dir_fd, const struct layer_ids *ids, const struct archive_bounds *bounds,
 	struct archive_lost *retlost, abox_error **reterr);
 
 /* A tree as a deterministic tar.gz with a manifest of digests, and back. The digest is that of the manifest. */
-int archive_export(const struct view *view, const struct id_translation *ids, const struct scan_rules *rules,
+int archive_export(const struct view *view, const struct layer_ids *ids, const struct scan_rules *rules,
 	int archive_fd, struct archive_lost *retlost, char retdigest[DIGEST_TEXT_BYTES], abox_error **reterr);
 /* Into an empty folder; believed only when the whole manifest holds. `expected` may be NULL. */
-int archive_import(int archive_fd, int dir_fd, const struct id_translation *ids, const struct archive_bounds *bounds,
+int archive_import(int archive_fd, int dir_fd, const struct layer_ids *ids, const struct archive_bounds *bounds,
 	const char *expected, struct archive_lost *retlost, char retdigest[DIGEST_TEXT_BYTES], abox_error **reterr);
 
 #endif

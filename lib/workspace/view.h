@@ -26,7 +26,6 @@ enum view_flavour {
 struct view_layer {
 	int root_fd;			/* borrowed; O_PATH is enough */
 	enum view_flavour flavour;
-	bool ours;			/* lies in the state folder: a mode that locks its owner out may be lifted to read */
 };
 
 struct view {
@@ -38,6 +37,8 @@ struct view {
 struct view_part {
 	int fd;
 	unsigned int layer;
+	dev_t device;
+	ino_t inode;
 };
 struct view_dir {
 	struct view_part *parts;
@@ -61,6 +62,10 @@ int view_open_file(const struct view *view, const struct view_dir *dir, const ch
 	const struct view_entry *entry, int *retfd);
 int view_read_link(const struct view *view, const struct view_dir *dir, const char *name,
 	const struct view_entry *entry, char **rettarget);
+
+/* A path from the root: the folder it is in, its last part (which points into `path`), and what it is. 0 or -errno. */
+int view_find(const struct view *view, const char *path, struct view_dir *retdir, struct view_entry *ret,
+	const char **retname);
 
 /*
  * A walk through one tree, or two at once: each name in the order of its bytes, a folder before what is in it.
