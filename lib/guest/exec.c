@@ -27,6 +27,19 @@ static const char *path_of(const char *const *env)
 	return DEFAULT_PATH;
 }
 
+static bool is_script(const char *file)
+{
+	char magic[2] = { 0 };
+	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (fd < 0)
+		return false;
+	if (read(fd, magic, sizeof(magic)) < 0)
+		magic[0] = 0;
+	close(fd);
+	return magic[0] == '#' && magic[1] == '!';
+}
+
 static int explain_access(const char *file, int sys_errno, struct fault *fault)
 {
 	struct statvfs fs;
@@ -42,7 +55,9 @@ static int explain_access(const char *file, int sys_errno, struct fault *fault)
 		return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "lies on a mount without exec (noexec)");
 	if (access(file, X_OK) < 0)
 		return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "is not executable");
-	return fault_set(fault, ABOX_E_EXEC_INTERPRETER, sys_errno, file, "its interpreter cannot be executed");
+	if (is_script(file))
+		return fault_set(fault, ABOX_E_EXEC_INTERPRETER, sys_errno, file, "its interpreter cannot be executed");
+	return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "may not be executed by the policy of the box");
 }
 
 static int explain(const char *file, int sys_errno, struct fault *fault)

@@ -208,6 +208,7 @@ struct keeper {
 	uint64_t stop_at;	/* end of the phase */
 	uint64_t stop_began_usec;
 	uint32_t stop_mode, stop_cause;
+	bool stop_requested;
 	uint32_t n_killed;
 	struct report report;
 };

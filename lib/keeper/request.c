@@ -186,10 +186,11 @@ static int handle_stop(struct keeper *keeper, struct request *request, struct fa
 	if (!unpack_done(&request->body) || mode > ABOX_STOP_SUCCESS)
 		return protocol(fault);
 	r = wait_for(request, &waiter, fault);
-	if (r == 0)
-		stop_begin(keeper, mode, ABOX_CAUSE_CANCELED,
-			grace == UINT64_MAX ? keeper->plan.limits.grace_usec : grace);
-	return r;
+	if (r < 0)
+		return r;
+	keeper->stop_requested = keeper->stop_requested || keeper->stop_phase == STOP_NONE;
+	stop_begin(keeper, mode, ABOX_CAUSE_CANCELED, grace == UINT64_MAX ? keeper->plan.limits.grace_usec : grace);
+	return 0;
 }
 
 static int handle_open_command(struct keeper *keeper, struct request *request, struct fault *fault)
@@ -439,6 +440,7 @@ static void handle_watcher(struct keeper *keeper, struct request *request)
 void request_handle(struct keeper *keeper, struct request *request)
 {
 	struct fault fault;
+	int r;
 
 	if (request->client->kind == CLIENT_WATCHER) {
 		handle_watcher(keeper, request);
@@ -451,6 +453,9 @@ void request_handle(struct keeper *keeper, struct request *request)
 		fault.stage = ABOX_STAGE_STOP;
 	else if (request->type == WIRE_HELLO)
 		fault.stage = ABOX_STAGE_OPEN;
-	if (dispatch(keeper, request, &fault) < 0)
+	r = dispatch(keeper, request, &fault);
+	if (r < 0 && fault.code >= 0)
+		fault_set(&fault, r, 0, "request", "failed without a reason");
+	if (r < 0)
 		client_answer_fault(keeper, request->client, request->serial, &fault);
 }

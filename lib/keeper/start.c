@@ -133,6 +133,8 @@ int request_start(struct keeper *keeper, struct request *request, struct fault *
 	if (r == 0)
 		r = stages_do(keeper, fault);
 	if (r < 0) {
+		if (fault->code >= 0)
+			fault_set(fault, r, 0, "start", "failed without a reason");
 		client_answer_fault(keeper, request->client, request->serial, fault);
 		client_flush_all(keeper, USEC_PER_SEC);
 		keeper->stop_phase = STOP_DONE;

@@ -92,7 +92,8 @@ static struct flat_source sources[] = {
 };
 static struct flat_landlock rules[] = {
 	{ "/usr", LANDLOCK_RO }, { "/etc", LANDLOCK_RO }, { "/proc", LANDLOCK_RW }, { "/dev", LANDLOCK_RW | LANDLOCK_DEVICE },
-	{ "/tmp", LANDLOCK_RW }, { "/workspace", LANDLOCK_RW }, { "/home", LANDLOCK_RW }, { "/", LANDLOCK_READ },
+	{ "/tmp", LANDLOCK_RW }, { "/workspace", LANDLOCK_RW }, { "/home", LANDLOCK_RW }, { "/extra", LANDLOCK_RO },
+	{ "/", LANDLOCK_READ },
 };
 static const char *const env[] = { "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/agent", "TMPDIR=/tmp", NULL };
 

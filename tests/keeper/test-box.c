@@ -243,7 +243,7 @@ Test(box, ends_whole_trees_at_their_timeout_by_control_group)
 /* Kept survivors live until the command is killed, which takes them. */
 Test(box, keeps_survivors_when_asked)
 {
-	const char *const argv[] = { "sh", "-c", "sleep 300 & echo started", NULL };
+	const char *const argv[] = { "sh", "-c", "sleep 300 & sleep 0.2; echo started", NULL };
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	struct pack_reader reader;
 	uint32_t command;
