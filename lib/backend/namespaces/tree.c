@@ -257,7 +257,7 @@ static int mount_tmpfs(const struct tree *tree, const struct flat_step *step, st
 static int new_overlay(const struct tree *tree, const struct flat_step *step, int lower_fd, int *retmount_fd,
 	struct fault *fault)
 {
-	_cleanup_(fd_closep) int base_fd = -EBADF, upper_fd = -EBADF, work_fd = -EBADF;
+	_cleanup_(fd_closep) int base_fd = -EBADF, place_fd = -EBADF, upper_fd = -EBADF, work_fd = -EBADF;
 	struct mount_overlay overlay = { .lower_fds = &lower_fd, .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR };
 	struct flat_step inner = *step;
 	int r;
@@ -269,6 +269,12 @@ static int new_overlay(const struct tree *tree, const struct flat_step *step, in
 		r = scratch_folder(tree, step, base_fd, "upper", &upper_fd, fault);
 	if (r == 0)
 		r = scratch_folder(tree, &inner, base_fd, "work", &work_fd, fault);
+	/* A layer must belong to a mount namespace over which the mounter has power: what a privileged keeper cloned belongs to
+	 * the host's until it is attached here. In the scratch it is as hidden as the upper. */
+	if (r == 0)
+		r = scratch_folder(tree, &inner, base_fd, "lower", &place_fd, fault);
+	if (r == 0)
+		r = mount_attach(lower_fd, place_fd, step->target, fault);
 	if (r < 0)
 		return r;
 	overlay.upper_fd = upper_fd;
