@@ -22,19 +22,27 @@ static const char *const mode_names[] = {
 	[ABOX_STOP_CANCEL] = "cancel", [ABOX_STOP_FAILURE] = "failure", [ABOX_STOP_SUCCESS] = "success",
 };
 
-/* As JSON; null when somebody asked for the end, which `mode` tells. */
-static const char *cause_json(const struct keeper *keeper)
+static const char *cause_name(uint32_t cause)
 {
-	switch (keeper->stop_cause) {
+	switch (cause) {
 	case ABOX_CAUSE_TIMEOUT:
-		return "\"timeout\"";
+		return "timeout";
 	case ABOX_CAUSE_IDLE:
-		return "\"idle\"";
+		return "idle";
 	case ABOX_CAUSE_WALL_LOST:
-		return "\"wall_lost\"";
+		return "wall_lost";
 	default:
-		return keeper->stop_requested ? "null" : "\"canceled\"";
+		return "canceled";
 	}
+}
+
+/* null when somebody asked for the end, which `mode` tells. */
+static void report_cause(const struct keeper *keeper, struct text *text)
+{
+	if (keeper->stop_requested)
+		text_add(text, ",\"cause\":null");
+	else
+		text_printf(text, ",\"cause\":\"%s\"", cause_name(keeper->stop_cause));
 }
 
 void report_add(struct keeper *keeper, enum report_kind kind, const char *what, const char *error)
@@ -85,8 +93,9 @@ static uint32_t report_count(const struct report *report, enum report_kind kind)
 
 static void report_json(struct keeper *keeper, struct text *text)
 {
-	text_printf(text, "{\"sandbox\":\"%s\",\"mode\":\"%s\",\"cause\":%s,\"killed\":%u", keeper->id,
-		mode_names[keeper->stop_mode], cause_json(keeper), keeper->n_killed);
+	text_printf(text, "{\"sandbox\":\"%s\",\"mode\":\"%s\"", keeper->id, mode_names[keeper->stop_mode]);
+	report_cause(keeper, text);
+	text_printf(text, ",\"killed\":%u", keeper->n_killed);
 	report_list(&keeper->report, text, "removed", REPORT_REMOVED);
 	report_list(&keeper->report, text, "kept", REPORT_KEPT);
 	text_add(text, ",\"revoked\":[]");
