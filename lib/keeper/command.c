@@ -320,10 +320,8 @@ void command_free(struct command *command)
 {
 	remove_groups(command);
 	pump_close(command);
-	for (size_t i = 0; i < ELEMENTSOF(command->spools); i++)
-		fd_close(command->spools[i].fd);
+	pump_forget(command);
 	free(command->token);
-	free(command->token_order);
 	free(command->argv0);
 	free(command->record);
 	free(command);

@@ -32,8 +32,7 @@
 struct wish {
 	const char *token;
 	const char **argv, **env;
-	const uint8_t *argv_bytes;
-	size_t argv_len;
+	struct fingerprint fingerprint;
 	const char *cwd, *user;
 	uint32_t stdin_mode, stdout_mode, stderr_mode;
 	uint8_t join_stderr, pty;
@@ -75,6 +74,18 @@ static int take_list(struct pack_reader *reader, const char ***ret, struct fault
 	return 0;
 }
 
+/* FNV-1a twice, from two beginnings. */
+static struct fingerprint fingerprint_of(const uint8_t *data, size_t len)
+{
+	struct fingerprint print = { 0xcbf29ce484222325ULL, 0x9ae16a3b2f90404fULL, len };
+
+	for (size_t i = 0; i < len; i++) {
+		print.low = (print.low ^ data[i]) * 0x100000001b3ULL;
+		print.high = (print.high ^ (uint8_t)~data[i]) * 0x100000001b3ULL;
+	}
+	return print;
+}
+
 static int take_fields(struct wish *wish, const void *blob, size_t len, struct fault *fault)
 {
 	struct pack_reader reader = PACK_READER(blob, len);
@@ -86,8 +97,8 @@ static int take_fields(struct wish *wish, const void *blob, size_t len, struct f
 	r = take_list(&reader, &wish->argv, fault);
 	if (r < 0)
 		return r;
-	wish->argv_bytes = (const uint8_t *)blob + argv_at;
-	wish->argv_len = reader.offset - argv_at;
+	if (wish->token[0])
+		wish->fingerprint = fingerprint_of((const uint8_t *)blob + argv_at, reader.offset - argv_at);
 	r = take_list(&reader, &wish->env, fault);
 	if (r < 0)
 		return r;
@@ -541,12 +552,9 @@ static struct command *new_command(struct keeper *keeper, const struct wish *wis
 	command->argv0 = strndup(wish->argv[0], 256);
 	if (wish->token[0]) {
 		command->token = strdup(wish->token);
-		command->token_order = malloc(wish->argv_len);
-		if (command->token_order)
-			memcpy(command->token_order, wish->argv_bytes, wish->argv_len);
-		command->token_order_len = wish->argv_len;
+		command->fingerprint = wish->fingerprint;
 	}
-	if (!command->argv0 || (wish->token[0] && (!command->token || !command->token_order))) {
+	if (!command->argv0 || (wish->token[0] && !command->token)) {
 		command_free(command);
 		return NULL;
 	}
@@ -561,8 +569,7 @@ static int find_token(struct keeper *keeper, const struct wish *wish, struct com
 	for (struct command *command = keeper->commands; command; command = command->next) {
 		if (!command->token || strcmp(command->token, wish->token) != 0)
 			continue;
-		if (command->token_order_len != wish->argv_len ||
-			memcmp(command->token_order, wish->argv_bytes, wish->argv_len) != 0)
+		if (memcmp(&command->fingerprint, &wish->fingerprint, sizeof(wish->fingerprint)) != 0)
 			return fault_set(fault, ABOX_E_CONFLICT, 0, "token", "this token has started another command");
 		*ret = command;
 		return 1;

@@ -53,6 +53,11 @@ enum command_state {
 	COMMAND_ENDED,		/* the result is final */
 };
 
+/* 128 bits and a length: of two orders of one client that differ by accident they differ as well. */
+struct fingerprint {
+	uint64_t low, high, len;
+};
+
 struct command_result {
 	uint32_t cause;		/* enum abox_cause */
 	int32_t exit_code;
@@ -70,8 +75,7 @@ struct command {
 	uint32_t id;
 	enum command_state state;
 	char *token;		/* NULL for none */
-	uint8_t *token_order;	/* the packed argv, to tell a repeat from a conflict */
-	size_t token_order_len;
+	struct fingerprint fingerprint;	/* of the order, to tell a repeat from a conflict */
 	char *argv0;
 	char *record;		/* of its start, until it has started; NULL when nothing is recorded */
 	uint32_t stdin_mode, stdout_mode, stderr_mode;
@@ -201,6 +205,7 @@ struct keeper {
 	uint32_t next_command, n_started, n_running;
 	struct command *commands;	/* newest first */
 	uint32_t n_commands;
+	uint64_t spooled_bytes;	/* kept of all streams together */
 	struct client *clients;
 	uint32_t n_owners;
 
@@ -299,6 +304,7 @@ void pump_take_master(struct command *command, int master_fd);
 void pump_drain(struct command *command);	/* what is in the pipes now */
 bool pump_is_dry(const struct command *command);
 void pump_close(struct command *command);
+void pump_forget(struct command *command);	/* gives its spools up */
 void pump_input(struct keeper *keeper, struct client *client, struct waiter *waiter);
 void pump_answer_readers(struct command *command);
 bool pump_answer_read(struct keeper *keeper, struct client *client, struct waiter *waiter, struct command *command,

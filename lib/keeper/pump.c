@@ -24,6 +24,7 @@
 #define CHUNK 65536
 #define TURN_CHUNKS 8		/* how much of one stream is taken before others get their turn */
 #define VEOF_BYTE 4
+#define BUDGET_BYTES (256U << 20)	/* of all spools of a box together */
 
 static uint8_t chunk[CHUNK];
 
@@ -37,6 +38,47 @@ static int open_spool_file(struct command *command, int stream)
 	return openat(command->keeper->box_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
+/* Room for what came: where the budget is used up, the oldest command that has ended gives up what it wrote. */
+static size_t make_room(struct keeper *keeper, size_t len)
+{
+	while (keeper->spooled_bytes + len > BUDGET_BYTES) {
+		struct command *oldest = NULL;
+
+		for (struct command *command = keeper->commands; command; command = command->next) {
+			if (command->state == COMMAND_ENDED && command->spools[0].kept + command->spools[1].kept > 0)
+				oldest = command;
+		}
+		if (!oldest)
+			return BUDGET_BYTES - MIN(BUDGET_BYTES, keeper->spooled_bytes);
+		for (int i = 0; i < 2; i++) {
+			struct spool *spool = &oldest->spools[i];
+
+			if (spool->fd >= 0 && ftruncate(spool->fd, 0) < 0)
+				return 0;
+			keeper->spooled_bytes -= spool->kept;
+			spool->kept = spool->cap = 0;
+		}
+	}
+	return len;
+}
+
+static void keep(struct command *command, struct spool *spool, size_t len)
+{
+	size_t room = make_room(command->keeper, MIN((uint64_t)len, spool->cap - spool->kept));
+
+	spool->total += len;
+	if (!room)
+		return;
+	if (fd_pwrite_all(spool->fd, chunk, room, spool->kept) < 0) {
+		spool->cap = spool->kept;	/* no room: from here on the bytes are counted only */
+		return;
+	}
+	spool->kept += room;
+	command->keeper->spooled_bytes += room;
+	if (room < len)
+		spool->cap = spool->kept;	/* what comes later is not put behind a hole */
+}
+
 /* Takes what has come. true when the stream has ended. */
 static bool take_output(struct command *command, int stream, size_t max_chunks)
 {
@@ -44,7 +86,6 @@ static bool take_output(struct command *command, int stream, size_t max_chunks)
 
 	for (size_t i = 0; i < max_chunks; i++) {
 		ssize_t n = read(command->out[stream].fd, chunk, sizeof(chunk));
-		size_t keep;
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -52,12 +93,7 @@ static bool take_output(struct command *command, int stream, size_t max_chunks)
 			return errno != EAGAIN;	/* EIO: the last user of the terminal is gone */
 		if (n == 0)
 			return true;
-		keep = MIN((uint64_t)n, spool->cap - spool->kept);
-		if (keep && fd_pwrite_all(spool->fd, chunk, keep, spool->kept) < 0)
-			spool->cap = spool->kept;	/* no room: from here on the bytes are counted only */
-		else
-			spool->kept += keep;
-		spool->total += (uint64_t)n;
+		keep(command, spool, (size_t)n);
 	}
 	return false;
 }
@@ -349,4 +385,15 @@ void pump_close(struct command *command)
 	for (int stream = 0; stream < 2; stream++)
 		close_output(command, stream);
 	pump_answer_readers(command);
+}
+
+void pump_forget(struct command *command)
+{
+	for (int stream = 0; stream < 2; stream++) {
+		struct spool *spool = &command->spools[stream];
+
+		spool->fd = fd_close(spool->fd);
+		command->keeper->spooled_bytes -= spool->kept;
+		spool->kept = spool->cap = 0;
+	}
 }

@@ -316,7 +316,7 @@ static int handle_read(struct keeper *keeper, struct request *request, struct fa
 	struct waiter *waiter;
 	int r;
 
-	if (!unpack_done(&request->body) || (stream != 1 && stream != 2))
+	if (!unpack_done(&request->body) || (stream != 1 && stream != 2) || !max)
 		return protocol(fault);
 	command = find_or_fault(keeper, id, fault);
 	if (!command)

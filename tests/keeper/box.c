@@ -257,6 +257,7 @@ static int send_start(struct box *box, const struct box_options *options, struct
 	pack_u32(&writer, WIRE_VERSION);
 	pack_string(&writer, box->id);
 	pack_string(&writer, "{\"record\":1}");
+	pack_u8(&writer, 0);	/* no recorder */
 	pack_bytes(&writer, "", 0);
 	fds[0] = blob_fd;
 	fds[1] = box->state_fd;
