@@ -155,6 +155,7 @@ static int make_rules(const struct flat_plan *plan, struct fault *fault)
 	uint32_t scopes = plan->landlock_scope ? LANDLOCK_SCOPE_SIGNALS | LANDLOCK_SCOPE_ABSTRACT_SOCKETS : 0;
 	_cleanup_(freep) struct landlock_rule *rules = NULL;
 	_cleanup_(fd_closep) int fd = -EBADF;
+	size_t n_rules = 0;
 	int r;
 
 	if (!plan->landlock_abi)
@@ -162,9 +163,13 @@ static int make_rules(const struct flat_plan *plan, struct fault *fault)
 	rules = calloc(plan->n_landlock + 1, sizeof(*rules));
 	if (!rules)
 		return fault_set(fault, ABOX_E_MEMORY, 0, "landlock", "no memory for the rules");
-	for (uint32_t i = 0; i < plan->n_landlock; i++)
-		rules[i] = (struct landlock_rule){ -EBADF, plan->landlock[i].path, plan->landlock[i].access };
-	r = landlock_new(rules, plan->n_landlock, scopes, &fd, fault);
+	/* what is not there (an optional source, a step that was left out) needs no grant */
+	for (uint32_t i = 0; i < plan->n_landlock; i++) {
+		if (access(plan->landlock[i].path, F_OK) < 0 && errno == ENOENT)
+			continue;
+		rules[n_rules++] = (struct landlock_rule){ -EBADF, plan->landlock[i].path, plan->landlock[i].access };
+	}
+	r = landlock_new(rules, n_rules, scopes, &fd, fault);
 	return r < 0 ? r : move_fd(steal_fd(fd), GUEST_FD_RULES, "landlock", fault);
 }
 
