@@ -245,8 +245,9 @@ static int begin_next_try(const struct view_task *task, uint64_t epoch, struct b
 	return step(ret, BEGIN_INTEND);
 }
 
-static int begin_intended(const struct view_task *task, uint64_t epoch, const struct decide_context *context,
-	struct begin_decision *ret, abox_error **reterr)
+/* Held back ones are carried out by the commit and nobody else. */
+static int begin_intended(const struct view_task *task, uint64_t epoch, const struct wish *wish,
+	const struct decide_context *context, struct begin_decision *ret, abox_error **reterr)
 {
 	struct view_effect *effect = ret->effect;
 	int r;
@@ -254,7 +255,7 @@ static int begin_intended(const struct view_task *task, uint64_t epoch, const st
 	r = decide_admission(task, epoch, reterr);
 	if (r < 0)
 		return answer(ret, r);
-	if (effect->deferred)
+	if (effect->deferred && wish)
 		return effect->claimed < epoch ? step(ret, BEGIN_MARK_REPLAY) : answer(ret, ABOX_BEGIN_DEFERRED);
 	r = context->alive(context->userdata, effect->executor, effect->handle, reterr);
 	if (r < 0)
@@ -300,9 +301,11 @@ static int begin_known(const struct view_task *task, uint64_t epoch, const struc
 
 	switch (effect->state) {
 	case ABOX_EFFECT_NONE:
+		if (!wish)
+			break;
 		return begin_ambiguous(task, epoch, wish, ret, reterr);
 	case ABOX_EFFECT_INTENDED:
-		return begin_intended(task, epoch, context, ret, reterr);
+		return begin_intended(task, epoch, wish, context, ret, reterr);
 	case ABOX_EFFECT_DISPATCHED:
 		return begin_dispatched(context, ret, reterr);
 	case ABOX_EFFECT_UNKNOWN:
@@ -350,6 +353,20 @@ int decide_begin(const struct view *view, const struct view_task *task, uint64_t
 		(!wish->derived && strcmp(effect->fingerprint, wish->fingerprint) != 0))
 		return step(ret, BEGIN_MARK_CONFLICT);
 	return begin_known(task, epoch, wish, context, ret, reterr);
+}
+
+int decide_begin_bound(const struct view_effect *effect, uint64_t epoch, const struct decide_context *context,
+	struct begin_decision *ret, abox_error **reterr)
+{
+	int r;
+
+	*ret = (struct begin_decision){ .effect = (struct view_effect *)effect };
+	r = decide_fence(effect->task, epoch, reterr);
+	if (r < 0)
+		return answer(ret, r);
+	if (!effect->bound || effect->misfit)
+		return answer(ret, decide_effect_error(reterr, ABOX_E_STATE, effect, "does not wait behind the boundary"));
+	return begin_known(effect->task, epoch, NULL, context, ret, reterr);
 }
 
 /* ---- dispatch ---- */

@@ -56,6 +56,9 @@ struct begin_decision {
 
 int decide_begin(const struct view *view, const struct view_task *task, uint64_t epoch, const struct wish *wish,
 	const struct decide_context *context, struct begin_decision *ret, abox_error **reterr);
+/* The same for a deferred effect whose turn has come behind the commit boundary. */
+int decide_begin_bound(const struct view_effect *effect, uint64_t epoch, const struct decide_context *context,
+	struct begin_decision *ret, abox_error **reterr);
 /* Effects of the task that an unknown wish may be a repeat of: calls emit for each; returns how many (effects 1.1). */
 size_t decide_candidates(const struct view_task *task, const char *target, uint64_t epoch,
 	void (*emit)(void *userdata, const struct view_effect *effect), void *userdata);

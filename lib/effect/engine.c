@@ -397,82 +397,83 @@ int engine_store(abox_journal *journal, const void *data, size_t len, struct fac
 	return 0;
 }
 
-struct load_call {
+struct fact_call {
 	uint64_t seq;
-	bool payload;
-	char *data;
-	size_t len;
-	char *blob;
-	char *reason;
-	int64_t code;
+	struct fact *fact;
 	bool found;
 };
 
-static char *bytes_copy(const void *data, size_t len)
+static int fact_visit(void *userdata, const struct journal_record *record, abox_error **reterr)
 {
-	char *copy = malloc(len + 1);
-
-	if (copy) {
-		if (len)
-			memcpy(copy, data, len);
-		copy[len] = 0;
-	}
-	return copy;
-}
-
-static int load_visit(void *userdata, const struct journal_record *record, abox_error **reterr)
-{
-	struct load_call *call = userdata;
-	struct fact fact = { 0 };
-	struct fact_bytes bytes;
-	const char *blob;
+	struct fact_call *call = userdata;
 	int r;
 
 	if (record->seq != call->seq)
 		return 0;
-	r = read_record(&fact, record, reterr);
-	if (r >= 0) {
-		bytes = call->payload ? fact.payload : fact.result;
-		blob = call->payload ? fact.payload_blob : fact.result_blob;
-		call->found = true;
-		call->code = fact.code;
-		call->len = bytes.len;
-		if (bytes.data && !(call->data = bytes_copy(bytes.data, bytes.len)))
-			r = ABOX_E_MEMORY;
-		if (blob && !(call->blob = strdup(blob)))
-			r = ABOX_E_MEMORY;
-		if (fact.reason && !(call->reason = strdup(fact.reason)))
-			r = ABOX_E_MEMORY;
-	}
-	fact_clear(&fact);
+	r = read_record(call->fact, record, reterr);
+	call->fact->task = NULL;	/* belongs to the record */
+	call->found = r >= 0;
 	return r < 0 ? r : 1;
+}
+
+int engine_fact(abox_journal *journal, uint64_t seq, struct fact *ret, abox_error **reterr)
+{
+	struct fact_call call = { seq, ret, false };
+	int r;
+
+	*ret = (struct fact){ 0 };
+	r = journal_read_range(journal, seq, seq, fact_visit, &call, reterr);
+	if (r >= 0 && !call.found)
+		r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL, "record %" PRIu64 " is not there", seq);
+	if (r < 0)
+		fact_clear(ret);
+	return r < 0 ? r : 0;
+}
+
+static int take_bytes(abox_journal *journal, const struct fact_bytes *bytes, const char *blob, char **retdata,
+	size_t *retlen, abox_error **reterr)
+{
+	*retdata = NULL;
+	*retlen = 0;
+	if (blob)
+		return abox_journal_blob_get(journal, blob, UINT64_C(1) << 40, retdata, retlen, reterr);
+	if (!bytes->data)
+		return 0;
+	*retdata = malloc(bytes->len + 1);
+	if (!*retdata)
+		return ABOX_E_MEMORY;
+	memcpy(*retdata, bytes->data, bytes->len);
+	(*retdata)[bytes->len] = 0;
+	*retlen = bytes->len;
+	return 0;
 }
 
 int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen, int32_t *retcode,
 	char **retreason, abox_error **reterr)
 {
-	struct load_call call = { .seq = seq, .payload = payload };
+	_cleanup_(freep) char *data = NULL, *reason = NULL;
+	struct fact fact;
+	size_t len = 0;
+	int32_t code;
 	int r;
 
-	r = journal_read_range(journal, seq, seq, load_visit, &call, reterr);
-	if (r >= 0 && !call.found)
-		r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL, "record %" PRIu64 " is not there", seq);
-	if (r >= 0 && call.blob)
-		r = abox_journal_blob_get(journal, call.blob, UINT64_C(1) << 40, &call.data, &call.len, reterr);
-	free(call.blob);
-	if (r < 0) {
-		free(call.data);
-		free(call.reason);
+	r = engine_fact(journal, seq, &fact, reterr);
+	if (r < 0)
 		return r;
-	}
-	*retdata = call.data;
-	*retlen = call.len;
+	r = take_bytes(journal, payload ? &fact.payload : &fact.result,
+		payload ? fact.payload_blob : fact.result_blob, &data, &len, reterr);
+	if (r >= 0 && fact.reason && !(reason = strdup(fact.reason)))
+		r = ABOX_E_MEMORY;
+	code = (int32_t)fact.code;
+	fact_clear(&fact);
+	if (r < 0)
+		return r;
+	*retdata = steal_ptr(data);
+	*retlen = len;
 	if (retcode)
-		*retcode = (int32_t)call.code;
+		*retcode = code;
 	if (retreason)
-		*retreason = call.reason;
-	else
-		free(call.reason);
+		*retreason = steal_ptr(reason);
 	return 0;
 }
 

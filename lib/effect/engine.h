@@ -72,6 +72,9 @@ int engine_store(abox_journal *journal, const void *data, size_t len, struct fac
 int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen, int32_t *retcode,
 	char **retreason, abox_error **reterr);
 
+/* The fact in the record at seq; release with fact_clear(). Its task is not set. */
+int engine_fact(abox_journal *journal, uint64_t seq, struct fact *ret, abox_error **reterr);
+
 /* A view of its own over one task (or all, NULL) that forgets nothing, for lists, plans and reports. */
 int engine_history(abox_journal *journal, const char *task, struct view *retview, abox_error **reterr);
 

@@ -24,7 +24,8 @@ struct open_call {
 	const struct abox_task_options *options;
 	abox_task *task;
 	struct process_identity self;
-	int status;		/* as found */
+	int status;		/* as found, before anybody was killed */
+	bool found;
 	bool kill;		/* the owner has to go first */
 	struct process_identity owner;
 	char owner_boot[40];
@@ -115,7 +116,9 @@ static int control_decide(struct engine_step *step, struct fact *fact, abox_erro
 	r = decide_status(step->view, task, &step->context, reterr);
 	if (r < 0)
 		return r;
-	call->status = r;
+	if (!call->found)
+		call->status = r;
+	call->found = true;
 	if (r == ABOX_TASK_NEW && call->options->must_exist)
 		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->task->id);
 	call->task->epoch = task ? task->epoch : 0;

@@ -23,7 +23,10 @@ void test_setup(void)
 
 void test_teardown(void)
 {
-	path_remove_tree(AT_FDCWD, test_folder);
+	int fd = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	path_remove_tree(fd, test_folder + strlen("/tmp/"));
+	close(fd);
 }
 
 static const char *journal_path(void)
