@@ -21,110 +21,12 @@
 #include "base/fd.h"
 #include "base/memfd.h"
 #include "guest/message.h"
+#include "keeper/wish.h"
 
 #define MAX_COMMANDS 4096	/* remembered: running and ended ones */
-#define MAX_STRINGS 131072
 #define MAX_TOKEN 256
 #define DEFAULT_ROWS 24
 #define DEFAULT_COLUMNS 80
-
-/* The wish as it came. Lists are allocated, texts point into the blob. */
-struct wish {
-	const char *token;
-	const char **argv, **env;
-	struct fingerprint fingerprint;
-	const char *cwd, *user;
-	uint32_t stdin_mode, stdout_mode, stderr_mode;
-	uint8_t join_stderr, pty;
-	uint32_t rows, columns;
-	uint32_t survivors;
-	uint8_t output_kill;
-	uint64_t timeout_usec, grace_usec, output_bytes, memory_bytes, pids, cpu_usec, file_bytes;
-	uint32_t open_files;
-
-	uint32_t uid, gid;
-	const void *mapped;	/* the blob's memory file */
-	size_t mapped_len;
-	uint32_t io;		/* WIRE_IO_* */
-	int event_fd;		/* of the request: index into its descriptors, or -1 */
-	size_t first_io_fd;
-};
-
-static void wish_clear(struct wish *wish)
-{
-	free(wish->argv);
-	free(wish->env);
-	if (wish->mapped)
-		memfd_unmap(wish->mapped, wish->mapped_len);
-}
-
-static int take_list(struct pack_reader *reader, const char ***ret, struct fault *fault)
-{
-	uint32_t n = unpack_count(reader, sizeof(uint32_t) + 1);
-	const char **list;
-
-	if (reader->failed || n > MAX_STRINGS)
-		return fault_set(fault, ABOX_E_PROTOCOL, 0, "exec", "not a list of texts");
-	list = calloc((size_t)n + 1, sizeof(*list));
-	if (!list)
-		return fault_set(fault, ABOX_E_MEMORY, 0, "exec", "no memory for it");
-	for (uint32_t i = 0; i < n; i++)
-		list[i] = unpack_string(reader);
-	*ret = list;
-	return 0;
-}
-
-/* FNV-1a twice, from two beginnings. */
-static struct fingerprint fingerprint_of(const uint8_t *data, size_t len)
-{
-	struct fingerprint print = { 0xcbf29ce484222325ULL, 0x9ae16a3b2f90404fULL, len };
-
-	for (size_t i = 0; i < len; i++) {
-		print.low = (print.low ^ data[i]) * 0x100000001b3ULL;
-		print.high = (print.high ^ (uint8_t)~data[i]) * 0x100000001b3ULL;
-	}
-	return print;
-}
-
-static int take_fields(struct wish *wish, const void *blob, size_t len, struct fault *fault)
-{
-	struct pack_reader reader = PACK_READER(blob, len);
-	size_t argv_at;
-	int r;
-
-	wish->token = unpack_string(&reader);
-	argv_at = reader.offset;
-	r = take_list(&reader, &wish->argv, fault);
-	if (r < 0)
-		return r;
-	if (wish->token[0])
-		wish->fingerprint = fingerprint_of((const uint8_t *)blob + argv_at, reader.offset - argv_at);
-	r = take_list(&reader, &wish->env, fault);
-	if (r < 0)
-		return r;
-	wish->cwd = unpack_string(&reader);
-	wish->user = unpack_string(&reader);
-	wish->stdin_mode = unpack_u32(&reader);
-	wish->stdout_mode = unpack_u32(&reader);
-	wish->stderr_mode = unpack_u32(&reader);
-	wish->join_stderr = unpack_u8(&reader);
-	wish->pty = unpack_u8(&reader);
-	wish->rows = unpack_u32(&reader);
-	wish->columns = unpack_u32(&reader);
-	wish->survivors = unpack_u32(&reader);
-	wish->output_kill = unpack_u8(&reader);
-	wish->timeout_usec = unpack_u64(&reader);
-	wish->grace_usec = unpack_u64(&reader);
-	wish->output_bytes = unpack_u64(&reader);
-	wish->memory_bytes = unpack_u64(&reader);
-	wish->pids = unpack_u64(&reader);
-	wish->cpu_usec = unpack_u64(&reader);
-	wish->file_bytes = unpack_u64(&reader);
-	wish->open_files = unpack_u32(&reader);
-	if (!unpack_done(&reader))
-		return fault_set(fault, ABOX_E_PROTOCOL, 0, "exec", "not a command");
-	return 0;
-}
 
 static int count_bits(uint32_t value)
 {
@@ -156,7 +58,7 @@ static int take_wish(struct request *request, struct wish *wish, struct fault *f
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "exec", "not the descriptors it must have");
 	wish->event_fd = (int)next;
 	wish->first_io_fd = next + 1;
-	return take_fields(wish, blob, blob_len, fault);
+	return wish_read(wish, blob, blob_len, fault);
 }
 
 /* -- checks -- */

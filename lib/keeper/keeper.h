@@ -20,6 +20,7 @@
 #include "base/strings.h"
 #include "kernel/cgroup.h"
 #include "keeper/wire.h"
+#include "keeper/wish.h"
 #include "plan/flat.h"
 
 struct keeper;
@@ -51,11 +52,6 @@ enum command_state {
 	COMMAND_RUNNING,
 	COMMAND_EXITED,		/* the main process has ended; its tree, or its pipes, not yet */
 	COMMAND_ENDED,		/* the result is final */
-};
-
-/* 128 bits and a length: of two orders of one client that differ by accident they differ as well. */
-struct fingerprint {
-	uint64_t low, high, len;
 };
 
 struct command_result {
