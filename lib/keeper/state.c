@@ -23,6 +23,8 @@
 #define F_OFD_SETLK 37
 #endif
 
+#define NAME_MAX_BYTES 255
+
 static const char *const state_names[] = {
 	[ABOX_SANDBOX_STARTING] = "starting", [ABOX_SANDBOX_RUNNING] = "running", [ABOX_SANDBOX_PAUSED] = "paused",
 	[ABOX_SANDBOX_STOPPING] = "stopping", [ABOX_SANDBOX_STOPPED] = "stopped", [ABOX_SANDBOX_FAILED] = "failed",
@@ -71,15 +73,14 @@ static int take_lock(struct keeper *keeper, struct fault *fault)
 
 static int take_name(struct keeper *keeper, struct fault *fault)
 {
-	char link[128], target[64];
+	char link[sizeof(STATE_NAMES) + NAME_MAX_BYTES + 1];
 
 	if (!keeper->plan.name[0])
 		return 0;
 	if (snprintf(link, sizeof(link), STATE_NAMES "/%s", keeper->plan.name) >= (int)sizeof(link) ||
 		strchr(keeper->plan.name, '/'))
 		return fault_set(fault, ABOX_E_INVALID, 0, "/name", "not a name");
-	snprintf(target, sizeof(target), "../" STATE_BOXES "/%s", keeper->id);
-	if (symlinkat(target, keeper->state_fd, link) < 0) {
+	if (symlinkat(keeper->id, keeper->state_fd, link) < 0) {
 		if (errno == EEXIST)
 			return fault_set(fault, ABOX_E_EXISTS, errno, "/name", "a box is called \"%s\" already",
 				keeper->plan.name);
@@ -156,7 +157,7 @@ int state_enter(struct keeper *keeper, struct fault *fault)
 
 static void release_name(struct keeper *keeper)
 {
-	char link[128];
+	char link[sizeof(STATE_NAMES) + NAME_MAX_BYTES + 1];
 
 	if (!keeper->named)
 		return;
