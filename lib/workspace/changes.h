@@ -19,7 +19,7 @@ struct change_side {
 	uint64_t size_bytes;
 	char digest[DIGEST_TEXT_BYTES];	/* of a regular file; else empty */
 	char *target;		/* of a link */
-	uint64_t ctime_nsec;	/* serves the check for drift; not part of the digest of the set */
+	uint64_t inode;		/* serves the check for drift; not part of the digest of the set */
 };
 
 struct change {

@@ -58,7 +58,7 @@ static int read_side(const struct view *view, const struct view_dir *dir, const 
 	if (side->type == ABOX_FILE_NONE)
 		return 0;
 	side->mode = side->type == ABOX_FILE_LINK ? 0777 : entry->st.st_mode & 07777;
-	side->ctime_nsec = (uint64_t)entry->st.st_ctim.tv_sec * 1000000000ULL + (uint64_t)entry->st.st_ctim.tv_nsec;
+	side->inode = entry->st.st_ino;
 	if (side->type == ABOX_FILE_LINK) {
 		r = view_read_link(view, dir, name, entry, &side->target);
 		if (r < 0)

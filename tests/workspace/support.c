@@ -21,7 +21,12 @@
 
 int scene_begin(struct scene *scene)
 {
-	strcpy(scene->path, "/tmp/abox-workspace-XXXXXX");
+	return scene_begin_in(scene, "/tmp");
+}
+
+int scene_begin_in(struct scene *scene, const char *directory)
+{
+	snprintf(scene->path, sizeof(scene->path), "%s/abox-workspace-XXXXXX", directory);
 	if (!mkdtemp(scene->path))
 		return -errno;
 	scene->fd = open(scene->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -30,12 +35,15 @@ int scene_begin(struct scene *scene)
 
 void scene_end(struct scene *scene)
 {
-	int tmp_fd = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char *slash = strrchr(scene->path, '/');
+	int parent_fd;
 
 	fd_close(scene->fd);
-	if (path_remove_tree(tmp_fd, scene->path + strlen("/tmp/")) < 0)
-		fprintf(stderr, "%s could not be removed\n", scene->path);
-	close(tmp_fd);
+	*slash = 0;
+	parent_fd = open(scene->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (path_remove_tree(parent_fd, slash + 1) < 0)
+		fprintf(stderr, "%s could not be removed\n", slash + 1);
+	fd_close(parent_fd);
 }
 
 static int open_parent(int dir_fd, const char *path, const char **retname)

@@ -17,6 +17,7 @@ struct scene {
 	int fd;			/* readable */
 };
 int scene_begin(struct scene *scene);
+int scene_begin_in(struct scene *scene, const char *directory);	/* /dev/shm: in memory, a sync costs nothing */
 void scene_end(struct scene *scene);
 
 /* Writes a file below dir_fd; folders above it are made. */
