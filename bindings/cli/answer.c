@@ -102,20 +102,20 @@ static int add_stream(json_t *value, const abox_result *result, int stream, cons
 	return r;
 }
 
-int answer_result(struct answer *answer, const struct session *session)
+int answer_result(struct answer *answer, const struct console *console)
 {
 	_cleanup_(text_freep) char *json = NULL;
-	int exit_code = session_exit_code(session);
+	int exit_code = console_exit_code(console);
 	json_t *value = NULL;
 
 	if (!answer->settings->json && !answer->settings->result_file)
 		return exit_code;
-	if (abox_result_dump(session->result, &json) >= 0)
+	if (abox_result_dump(console->result, &json) >= 0)
 		value = json_loads(json, 0, NULL);
 	if (value && answer->teardown)
 		json_object_set_new(value, "teardown", json_loads(answer->teardown, 0, NULL));
-	if (value && session->captured
-	    && (add_stream(value, session->result, 1, "stdout") < 0 || add_stream(value, session->result, 2, "stderr") < 0)) {
+	if (value && console->captured
+	    && (add_stream(value, console->result, 1, "stdout") < 0 || add_stream(value, console->result, 2, "stderr") < 0)) {
 		json_decref(value);
 		value = NULL;
 	}

@@ -2,7 +2,7 @@
 #ifndef CLI_ANSWER_H
 #define CLI_ANSWER_H
 
-#include "session.h"
+#include "console.h"
 
 /*
  * The answer of run and exec for programs: the result file (--result) and --json. Either what abox_result_dump()
@@ -15,7 +15,7 @@ struct answer {
 };
 int answer_open(struct answer *answer, const struct cli_settings *settings);	/* 0 or CLI_EXIT_NO_BOX, told */
 int answer_error(struct answer *answer, int exit_code, int code, const abox_error *error);	/* returns the exit code */
-int answer_result(struct answer *answer, const struct session *session);	/* returns the exit code */
+int answer_result(struct answer *answer, const struct console *console);	/* returns the exit code */
 void answer_clear(struct answer *answer);
 
 #endif

@@ -10,97 +10,97 @@
 #include "commands.h"
 #include "terminal.h"
 
-static int exec_in_box(struct answer *answer, struct session *session)
+static int exec_in_box(struct answer *answer, struct console *console)
 {
 	const struct cli_settings *settings = answer->settings;
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	int r;
 
-	r = session_start(session, &error);
+	r = console_start(console, &error);
 	if (r < 0)
 		return answer_error(answer, exit_of_start_error(r), r, error);
 	if (settings->detach) {
-		printf(settings->json ? "{\"command\": %u}\n" : "%u\n", abox_command_get_id(session->command));
+		printf(settings->json ? "{\"command\": %u}\n" : "%u\n", abox_command_get_id(console->command));
 		return finish_stdout() ? CLI_EXIT_NO_BOX : CLI_EXIT_DONE;
 	}
-	r = session_follow(session, &error);
+	r = console_follow(console, &error);
 	if (r < 0)
 		return answer_error(answer, CLI_EXIT_NO_BOX, r, error);
-	return answer_result(answer, session);
+	return answer_result(answer, console);
 }
 
 static int run_exec(struct cli_settings *settings)
 {
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	_cleanup_(abox_sandbox_unrefp) abox_sandbox *box = NULL;
-	struct session session = { .settings = settings, .argv = settings->words + 1 };
+	struct console console = { .settings = settings, .argv = settings->words + 1 };
 	struct answer answer;
 	int r;
 
 	if (settings->n_words > 1 && !strcmp(settings->words[1], "--"))
-		session.argv++;
-	if (!session.argv[0]) {
+		console.argv++;
+	if (!console.argv[0]) {
 		say("usage: agentbox exec [OPTIONS] ID [--] COMMAND [ARGUMENT...]");
 		return CLI_EXIT_NO_BOX;
 	}
 	r = answer_open(&answer, settings);
 	if (r != 0)
 		return r;
-	session_prepare_signals();
+	console_prepare_signals();
 	r = box_open(settings, ABOX_OPEN_ATTACH, &box, &error);
 	if (r < 0)
 		r = answer_error(&answer, CLI_EXIT_NO_BOX, r, error);
 	else {
-		session.box = box;
-		r = exec_in_box(&answer, &session);
+		console.box = box;
+		r = exec_in_box(&answer, &console);
 	}
-	session_clear(&session);
+	console_clear(&console);
 	answer_clear(&answer);
 	return r;
 }
 
-static int attach_to(struct session *session)
+static int attach_to(struct console *console)
 {
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
-	const struct cli_settings *settings = session->settings;
+	const struct cli_settings *settings = console->settings;
 	uint32_t rows = 24, columns = 80;
 	int r;
 
-	r = box_open_command(settings, session->box, &session->command, &error);
+	r = box_open_command(settings, console->box, &console->command, &error);
 	if (r < 0)
 		return fail(settings, r, error), CLI_EXIT_NO_BOX;
-	if (settings->cursor && !parse_u64(settings->cursor, &session->cursor)) {
+	if (settings->cursor && !parse_u64(settings->cursor, &console->cursor)) {
 		say("--cursor %s: write it as a number of bytes", settings->cursor);
 		return CLI_EXIT_NO_BOX;
 	}
 	/* Only a command with a terminal can be resized: that is how we know, and the size is right at once. */
 	terminal_size(STDIN_FILENO, &rows, &columns);
-	session->pty = abox_command_resize(session->command, rows, columns, NULL) >= 0;
-	session->spooled = true;
-	session->input = !settings->no_input;
-	session->detachable = true;
-	r = session_follow(session, &error);
+	console->pty = abox_command_resize(console->command, rows, columns, NULL) >= 0;
+	console->spooled = true;
+	console->input = !settings->no_input;
+	console->detachable = true;
+	r = console_follow(console, &error);
 	if (r < 0)
 		return fail(settings, r, error), CLI_EXIT_NO_BOX;
-	if (session->detached)
+	if (console->detached)
 		say("detached; it goes on");
-	return session_exit_code(session);
+	return console_exit_code(console);
 }
 
 static int run_attach(struct cli_settings *settings)
 {
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	_cleanup_(abox_sandbox_unrefp) abox_sandbox *box = NULL;
-	struct session session = { .settings = settings };
+	struct console console = { .settings = settings };
 	int r;
 
-	session_prepare_signals();
+	console_prepare_signals();
 	r = box_open(settings, ABOX_OPEN_ATTACH, &box, &error);
 	if (r < 0)
 		return fail(settings, r, error), CLI_EXIT_NO_BOX;
-	session.box = box;
-	r = attach_to(&session);
-	session_clear(&session);
+	console.box = box;
+	r = attach_to(&console);
+	console_clear(&console);
 	return r;
 }
 

@@ -9,7 +9,7 @@
 
 #include "box.h"
 #include "commands.h"
-#include "session.h"
+#include "console.h"
 
 static int wait_for(struct relay *relay, bool *broken, int *code)
 {

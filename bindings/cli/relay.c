@@ -13,7 +13,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "session.h"
+#include "console.h"
 #include "terminal.h"
 
 #define DETACH_KEY 0x1d		/* Ctrl-] */

@@ -31,39 +31,39 @@ static void stop_box(struct answer *answer, abox_sandbox *box, int mode)
 		say_error(r, error);
 }
 
-static int stop_mode(const struct session *session, int exit_code)
+static int stop_mode(const struct console *console, int exit_code)
 {
-	if (session->canceled || session->broken_pipe)
+	if (console->canceled || console->broken_pipe)
 		return ABOX_STOP_CANCEL;
 	return exit_code == 0 ? ABOX_STOP_SUCCESS : ABOX_STOP_FAILURE;
 }
 
-static int run_in_box(struct answer *answer, struct session *session)
+static int run_in_box(struct answer *answer, struct console *console)
 {
 	const struct cli_settings *settings = answer->settings;
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	int r;
 
-	r = session_start(session, &error);
+	r = console_start(console, &error);
 	if (r < 0) {
-		stop_box(answer, session->box, ABOX_STOP_FAILURE);
+		stop_box(answer, console->box, ABOX_STOP_FAILURE);
 		return answer_error(answer, exit_of_start_error(r), r, error);
 	}
 	if (settings->detach)
-		return print_started(settings, session->box, session->command);
-	r = session_follow(session, &error);
+		return print_started(settings, console->box, console->command);
+	r = console_follow(console, &error);
 	if (r < 0) {
-		stop_box(answer, session->box, ABOX_STOP_CANCEL);
+		stop_box(answer, console->box, ABOX_STOP_CANCEL);
 		return answer_error(answer, CLI_EXIT_NO_BOX, r, error);
 	}
 	if (settings->keep)
-		say("the box stays: %s", abox_sandbox_get_id(session->box));
+		say("the box stays: %s", abox_sandbox_get_id(console->box));
 	else {
-		int mode = stop_mode(session, session_exit_code(session));
+		int mode = stop_mode(console, console_exit_code(console));
 
-		stop_box(answer, session->box, mode);
+		stop_box(answer, console->box, mode);
 	}
-	return answer_result(answer, session);
+	return answer_result(answer, console);
 }
 
 static int run(struct cli_settings *settings)
@@ -71,24 +71,24 @@ static int run(struct cli_settings *settings)
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	_cleanup_(abox_plan_unrefp) abox_plan *plan = NULL;
 	_cleanup_(abox_sandbox_unrefp) abox_sandbox *box = NULL;
-	struct session session = { .settings = settings, .argv = settings->words };
+	struct console console = { .settings = settings, .argv = settings->words };
 	struct answer answer;
 	int r;
 
 	r = answer_open(&answer, settings);
 	if (r != 0)
 		return r;
-	session_prepare_signals();
+	console_prepare_signals();
 	r = box_compile(settings, settings->detach || settings->keep, &plan, &error);
 	if (r >= 0)
 		r = box_start(plan, &box, &error);
 	if (r < 0)
 		r = answer_error(&answer, CLI_EXIT_NO_BOX, r, error);
 	else {
-		session.box = box;
-		r = run_in_box(&answer, &session);
+		console.box = box;
+		r = run_in_box(&answer, &console);
 	}
-	session_clear(&session);
+	console_clear(&console);
 	answer_clear(&answer);
 	return r;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#ifndef CLI_SESSION_H
-#define CLI_SESSION_H
+#ifndef CLI_CONSOLE_H
+#define CLI_CONSOLE_H
 
 #include "cli.h"
 
 /* One command as its user sees it: streams, terminal, signals, until it has ended or the user has let go. */
-struct session {
+struct console {
 	const struct cli_settings *settings;
 	abox_sandbox *box;		/* borrowed */
-	char *const *argv;		/* for session_start() */
+	char *const *argv;		/* for console_start() */
 	abox_command *command;		/* owned */
 	bool pty;
 	bool input;			/* our standard input goes to the command */
@@ -17,19 +17,19 @@ struct session {
 	bool captured;			/* output is kept for the answer (--json) */
 	uint64_t cursor;
 
-	/* set by session_follow() */
+	/* set by console_follow() */
 	abox_result *result;		/* owned */
 	bool detached;
 	bool broken_pipe;
 	bool canceled;			/* by a signal to us */
 };
 
-void session_prepare_signals(void);	/* once, before any thread is there */
-int session_start(struct session *session, abox_error **reterr);
+void console_prepare_signals(void);	/* once, before any thread is there */
+int console_start(struct console *console, abox_error **reterr);
 /* Returns 0 when the command has ended (result is set) or was let go (detached is set), or a code of the library. */
-int session_follow(struct session *session, abox_error **reterr);
-void session_clear(struct session *session);
-int session_exit_code(const struct session *session);
+int console_follow(struct console *console, abox_error **reterr);
+void console_clear(struct console *console);
+int console_exit_code(const struct console *console);
 
 /* relay.c: threads that move bytes between the spool or the terminal and our descriptors, on connections of their own */
 struct relay;

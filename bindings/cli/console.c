@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Session: one command as its user sees it. Without a terminal of its own the library copies the streams while we
+ * Console: one command as its user sees it. Without a terminal of its own the library copies the streams while we
  * wait; with one, relays read the spool and write the input. The box never gets a descriptor of ours: output is
  * copied, so no program inside can reach the user's terminal with an ioctl.
  */
-#include "session.h"
+#include "console.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 
 static int signal_fd = -1;
 
-void session_prepare_signals(void)
+void console_prepare_signals(void)
 {
 	static const int taken[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGCONT };
 	sigset_t set;
@@ -37,24 +37,24 @@ void session_prepare_signals(void)
 	signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static void choose_streams(struct session *session, struct abox_command_options *options)
+static void choose_streams(struct console *console, struct abox_command_options *options)
 {
-	const struct cli_settings *settings = session->settings;
+	const struct cli_settings *settings = console->settings;
 	bool background_tty = isatty(STDIN_FILENO) && !terminal_is_ours(STDIN_FILENO);
 
-	session->pty = settings->tty;
+	console->pty = settings->tty;
 	options->pty = settings->tty;
-	session->captured = settings->json && !settings->tty && !settings->detach;
-	session->spooled = settings->detach || settings->tty;
+	console->captured = settings->json && !settings->tty && !settings->detach;
+	console->spooled = settings->detach || settings->tty;
 	/* The library would read the terminal for us and we would be stopped; relays look before they read. */
-	session->input = settings->interactive && !settings->detach && (settings->tty || !background_tty);
-	if (session->input && !settings->tty) {
+	console->input = settings->interactive && !settings->detach && (settings->tty || !background_tty);
+	if (console->input && !settings->tty) {
 		options->stdin_mode = ABOX_STDIN_COPY;
 		options->stdin_fd = STDIN_FILENO;
 	}
 	if (settings->interactive && settings->detach)
 		options->stdin_mode = ABOX_STDIN_STREAM;
-	options->stdout_mode = session->spooled ? ABOX_STREAM_SPOOL : session->captured ? ABOX_STREAM_CAPTURE : ABOX_STREAM_COPY;
+	options->stdout_mode = console->spooled ? ABOX_STREAM_SPOOL : console->captured ? ABOX_STREAM_CAPTURE : ABOX_STREAM_COPY;
 	options->stderr_mode = options->stdout_mode;
 	options->stdout_fd = STDOUT_FILENO;
 	options->stderr_fd = STDERR_FILENO;
@@ -62,12 +62,12 @@ static void choose_streams(struct session *session, struct abox_command_options 
 		terminal_size(STDOUT_FILENO, &options->pty_rows, &options->pty_columns);
 }
 
-int session_start(struct session *session, abox_error **reterr)
+int console_start(struct console *console, abox_error **reterr)
 {
-	const struct cli_settings *settings = session->settings;
+	const struct cli_settings *settings = console->settings;
 	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT };
 
-	options.argv = (const char *const *)session->argv;
+	options.argv = (const char *const *)console->argv;
 	options.env = (const char *const *)settings->env;
 	options.cwd = settings->cwd;
 	options.user = settings->user;
@@ -76,12 +76,12 @@ int session_start(struct session *session, abox_error **reterr)
 		say("--timeout %s: write it as 90s, 5m, 2h or 500ms", settings->timeout);
 		return ABOX_E_INVALID;
 	}
-	choose_streams(session, &options);
-	return abox_command_start(session->box, &options, &session->command, reterr);
+	choose_streams(console, &options);
+	return abox_command_start(console->box, &options, &console->command, reterr);
 }
 
 /* The first one is the command's to answer; whoever asks twice wants it gone. */
-static void take_signals(struct session *session)
+static void take_signals(struct console *console)
 {
 	struct signalfd_siginfo info;
 	uint32_t rows, columns;
@@ -89,31 +89,31 @@ static void take_signals(struct session *session)
 	while (read(signal_fd, &info, sizeof(info)) == sizeof(info)) {
 		switch (info.ssi_signo) {
 		case SIGWINCH:
-			if (session->pty && (terminal_size(STDIN_FILENO, &rows, &columns)
+			if (console->pty && (terminal_size(STDIN_FILENO, &rows, &columns)
 					     || terminal_size(STDOUT_FILENO, &rows, &columns)))
-				abox_command_resize(session->command, rows, columns, NULL);
+				abox_command_resize(console->command, rows, columns, NULL);
 			break;
 		case SIGCONT:
-			if (session->pty && session->input && terminal_is_ours(STDIN_FILENO))
+			if (console->pty && console->input && terminal_is_ours(STDIN_FILENO))
 				terminal_make_raw(STDIN_FILENO);
 			break;
 		default:
-			if (session->canceled)
-				abox_command_kill(session->command, 0, NULL);
+			if (console->canceled)
+				abox_command_kill(console->command, 0, NULL);
 			else
-				abox_command_signal(session->command, (int)info.ssi_signo, NULL);
-			session->canceled = true;
+				abox_command_signal(console->command, (int)info.ssi_signo, NULL);
+			console->canceled = true;
 			break;
 		}
 	}
 }
 
-static void break_pipe(struct session *session)
+static void break_pipe(struct console *console)
 {
-	if (session->broken_pipe)
+	if (console->broken_pipe)
 		return;
-	session->broken_pipe = true;
-	abox_command_kill(session->command, 0, NULL);
+	console->broken_pipe = true;
+	abox_command_kill(console->command, 0, NULL);
 }
 
 struct relays {
@@ -122,45 +122,45 @@ struct relays {
 	struct relay *input;
 };
 
-static int start_relays(struct session *session, struct relays *relays)
+static int start_relays(struct console *console, struct relays *relays)
 {
-	const char *id = abox_sandbox_get_id(session->box);
-	uint32_t number = abox_command_get_id(session->command);
+	const char *id = abox_sandbox_get_id(console->box);
+	uint32_t number = abox_command_get_id(console->command);
 	/* Attaching shows what somebody else started: without a terminal of its own it must not drive ours. */
-	bool safe = !session->pty && !session->settings->raw && isatty(STDOUT_FILENO);
+	bool safe = !console->pty && !console->settings->raw && isatty(STDOUT_FILENO);
 	int r = 0;
 
-	if (session->spooled)
-		r = relay_output_start(id, number, 1, session->cursor, STDOUT_FILENO, true, safe, &relays->output);
-	if (r >= 0 && session->spooled && !session->pty)
+	if (console->spooled)
+		r = relay_output_start(id, number, 1, console->cursor, STDOUT_FILENO, true, safe, &relays->output);
+	if (r >= 0 && console->spooled && !console->pty)
 		r = relay_output_start(id, number, 2, 0, STDERR_FILENO, true, safe, &relays->errors);
-	if (r >= 0 && session->input && session->spooled) {
-		if (session->pty && terminal_is_ours(STDIN_FILENO))
+	if (r >= 0 && console->input && console->spooled) {
+		if (console->pty && terminal_is_ours(STDIN_FILENO))
 			terminal_make_raw(STDIN_FILENO);
-		r = relay_input_start(id, number, STDIN_FILENO, session->detachable, &relays->input);
+		r = relay_input_start(id, number, STDIN_FILENO, console->detachable, &relays->input);
 	}
 	return r;
 }
 
 /* Looks at one round of events. Returns 1 when the command has ended, 2 when it was let go, 0 to go on, or a code. */
-static int take_events(struct session *session, struct relays *relays, struct pollfd *fds, abox_error **reterr)
+static int take_events(struct console *console, struct relays *relays, struct pollfd *fds, abox_error **reterr)
 {
 	int r;
 
 	if (fds[1].revents)
-		take_signals(session);
+		take_signals(console);
 	/* POLLERR on the writing end of a pipe: its reader has gone. */
 	if ((fds[2].revents | fds[3].revents) & (POLLERR | POLLHUP))
-		break_pipe(session);
+		break_pipe(console);
 	if (relays->output && relay_wait(relays->output, 0) && relay_get_errno(relays->output))
-		break_pipe(session);
+		break_pipe(console);
 	if (fds[5].revents) {
 		if (relay_detach_asked(relays->input))
 			return 2;
 		relays->input = relay_forget(relays->input);
 	}
-	r = abox_command_process(session->command, reterr);
-	if (r < 0 && session->broken_pipe) {
+	r = abox_command_process(console->command, reterr);
+	if (r < 0 && console->broken_pipe) {
 		if (reterr && *reterr)
 			*reterr = abox_error_free(*reterr);
 		return 0;
@@ -168,17 +168,17 @@ static int take_events(struct session *session, struct relays *relays, struct po
 	return r;
 }
 
-static int follow_until_end(struct session *session, struct relays *relays, abox_error **reterr)
+static int follow_until_end(struct console *console, struct relays *relays, abox_error **reterr)
 {
 	int r = 0;
 
 	while (r == 0) {
 		struct pollfd fds[] = {
-			{ .fd = abox_command_get_fd(session->command), .events = POLLIN },
+			{ .fd = abox_command_get_fd(console->command), .events = POLLIN },
 			{ .fd = signal_fd, .events = POLLIN },
-			{ .fd = session->broken_pipe || session->captured ? -1 : STDOUT_FILENO },
-			{ .fd = session->broken_pipe || session->captured || session->spooled ? -1 : STDERR_FILENO },
-			{ .fd = relays->output && !session->broken_pipe ? relay_get_fd(relays->output) : -1, .events = POLLIN },
+			{ .fd = console->broken_pipe || console->captured ? -1 : STDOUT_FILENO },
+			{ .fd = console->broken_pipe || console->captured || console->spooled ? -1 : STDERR_FILENO },
+			{ .fd = relays->output && !console->broken_pipe ? relay_get_fd(relays->output) : -1, .events = POLLIN },
 			{ .fd = relays->input ? relay_get_fd(relays->input) : -1, .events = POLLIN },
 		};
 
@@ -186,47 +186,47 @@ static int follow_until_end(struct session *session, struct relays *relays, abox
 			fds[4].fd = -1;		/* it has ended: it must not wake us for ever */
 		if (poll(fds, sizeof(fds) / sizeof(fds[0]), -1) < 0 && errno != EINTR)
 			return ABOX_E_SYSTEM;
-		r = take_events(session, relays, fds, reterr);
+		r = take_events(console, relays, fds, reterr);
 	}
 	return r;
 }
 
-int session_follow(struct session *session, abox_error **reterr)
+int console_follow(struct console *console, abox_error **reterr)
 {
 	struct relays relays = { 0 };
 	int r;
 
-	r = start_relays(session, &relays);
+	r = start_relays(console, &relays);
 	if (r >= 0)
-		r = follow_until_end(session, &relays, reterr);
+		r = follow_until_end(console, &relays, reterr);
 	if (r == 1) {
 		if (relays.output)
 			relay_wait(relays.output, DRAIN_MSEC);
 		if (relays.errors)
 			relay_wait(relays.errors, DRAIN_MSEC);
-		r = abox_command_wait(session->command, ABOX_FOREVER, &session->result, reterr);
+		r = abox_command_wait(console->command, ABOX_FOREVER, &console->result, reterr);
 		if (relays.output && relay_get_errno(relays.output))
-			session->broken_pipe = true;
+			console->broken_pipe = true;
 	}
 	terminal_restore();
-	session->detached = r == 2;
+	console->detached = r == 2;
 	relay_forget(relays.output);
 	relay_forget(relays.errors);
 	relay_forget(relays.input);
 	return r < 0 ? r : 0;
 }
 
-int session_exit_code(const struct session *session)
+int console_exit_code(const struct console *console)
 {
-	if (session->broken_pipe)
+	if (console->broken_pipe)
 		return CLI_EXIT_BROKEN_PIPE;
-	if (session->detached)
+	if (console->detached)
 		return CLI_EXIT_DONE;
-	return session->result ? exit_of_result(session->result) : CLI_EXIT_NO_BOX;
+	return console->result ? exit_of_result(console->result) : CLI_EXIT_NO_BOX;
 }
 
-void session_clear(struct session *session)
+void console_clear(struct console *console)
 {
-	session->command = abox_command_unref(session->command);
-	session->result = abox_result_unref(session->result);
+	console->command = abox_command_unref(console->command);
+	console->result = abox_result_unref(console->result);
 }
