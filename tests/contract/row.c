@@ -12,7 +12,7 @@
 
 #include "runner.h"
 
-#define PROBE_IN_BOX "/opt/probe/agentbox-probe"
+#define PROBE_IN_BOX "/probe/agentbox-probe"
 
 static char *replace_all(char *text, const char *from, const char *to)
 {
@@ -97,7 +97,7 @@ json_t *row_spec(const struct runner *runner, const json_t *row, const char *bac
 	snprintf(folder, sizeof(folder), "%s", runner->probe);
 	*strrchr(folder, '/') = 0;
 	if (json_is_array(mounts))
-		json_array_append_new(mounts, json_pack("{s:s,s:s,s:s}", "source", folder, "target", "/opt/probe", "mode", "ro"));
+		json_array_append_new(mounts, json_pack("{s:s,s:s,s:s}", "source", folder, "target", "/probe", "mode", "ro"));
 	return spec;
 }
 

@@ -244,7 +244,7 @@ static char *with_probe(const char *spec_json)
 	slash = strrchr(folder, '/');
 	if (slash) {
 		*slash = 0;
-		json_array_append_new(mounts, json_pack("{s:s,s:s,s:s}", "source", folder, "target", "/opt/probe", "mode", "ro"));
+		json_array_append_new(mounts, json_pack("{s:s,s:s,s:s}", "source", folder, "target", "/probe", "mode", "ro"));
 	}
 	text = json_dumps(spec, 0);
 	json_decref(spec);

@@ -50,7 +50,7 @@ const char *agentbox_program(void);	/* set by meson in ABOX_TEST_AGENTBOX */
 const char *probe_program(void);	/* ABOX_TEST_PROBE */
 
 /* -- boxes; they end the test when they fail -- */
-abox_plan *plan_of(const char *spec_json);	/* "{...}"; the probe program is added at /opt/probe */
+abox_plan *plan_of(const char *spec_json);	/* "{...}"; the probe program is added at /probe */
 abox_sandbox *box_of(const char *spec_json);
 abox_result *run_in(abox_sandbox *box, const char *const *argv);
 #define run_words(box, ...) run_in((box), (const char *const[]){ __VA_ARGS__, NULL })
@@ -58,7 +58,7 @@ abox_command *start_in(abox_sandbox *box, const char *const *argv);
 #define start_words(box, ...) start_in((box), (const char *const[]){ __VA_ARGS__, NULL })
 void stop_box(abox_sandbox *box);		/* must leave nothing behind; releases the handle */
 const char *output_of(const abox_result *result, int stream);
-#define PROBE_IN_BOX "/opt/probe/agentbox-probe"
+#define PROBE_IN_BOX "/probe/agentbox-probe"
 
 /* The same without assertions, for children and threads: 0 or a code. */
 int try_plan(const char *spec_json, abox_plan **retplan);
