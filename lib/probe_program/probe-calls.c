@@ -71,8 +71,6 @@ static const struct call dangerous_calls[] = {
 	{ "ioperm", SYS_ioperm, { 0x80, ~0L, 1 } },
 	{ "nfsservctl", 180, { 0 } },
 	{ "uselib", 134, { BAD } },
-	{ "ustat", 136, { 0, BAD } },
-	{ "sysfs", 139, { ~0L, BAD } },
 	{ "_sysctl", 156, { BAD } },
 	{ "create_module", 174, { BAD } },
 #endif

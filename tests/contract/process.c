@@ -190,6 +190,8 @@ int run_shell(const char *command, const char *cwd, struct complaints *complaint
 	return -1;
 }
 
+static int background_fd = -1;
+
 pid_t start_background(const char *command, const char *cwd)
 {
 	struct pollfd p;
@@ -213,7 +215,7 @@ pid_t start_background(const char *command, const char *cwd)
 	p = (struct pollfd){ .fd = pipe_fds[0], .events = POLLIN };
 	if (child > 0 && poll(&p, 1, 10000) > 0)
 		(void)!read(pipe_fds[0], &byte, 1);
-	close(pipe_fds[0]);
+	background_fd = pipe_fds[0];	/* open as long as it runs: it may write more */
 	return child;
 }
 
@@ -226,4 +228,5 @@ void end_background(pid_t pid)
 	kill(-pid, SIGKILL);
 	kill(pid, SIGKILL);
 	waitpid(pid, &status, 0);
+	close(background_fd);
 }
