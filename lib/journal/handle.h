@@ -116,6 +116,7 @@ int sync_check_place(abox_journal *journal, abox_error **reterr);
  * want_bytes more. Without mutex and locks. */
 int rotate_away(abox_journal *journal, uint64_t number, uint64_t want_bytes, abox_error **reterr);
 int rotate_first(abox_journal *journal, abox_error **reterr);	/* the first segment of a new journal */
+int rotate_write_zeros(int fd, uint64_t from, uint64_t to);	/* 0 or -errno */
 int rotate_write_spare(abox_journal *journal, const char *name, const char *data, size_t len, uint64_t bytes,
 	int *retfd, abox_error **reterr);
 
@@ -134,6 +135,7 @@ int views_summarize(abox_journal *journal, struct text *text, abox_error **reter
 
 /* recover.c: the lock file's sync lock is held, and the handle is not shared yet */
 int recover_set_aside(abox_journal *journal, uint64_t end, abox_error **reterr);
+int recover_room(abox_journal *journal, abox_error **reterr);	/* under LOCK_APPEND */
 /* Alone: writes the newest segment anew, so that all of it is on the disk. */
 int recover_poisoned(abox_journal *journal, struct lock_state *state, abox_error **reterr);
 /* Alone: cuts off what does not belong to the chain of the newest segment. */
@@ -146,6 +148,7 @@ struct log {
 	struct segment_reader reader;
 	struct chain chain;
 	bool sync_each;		/* sync a segment before it is read: a copy has nobody else to do it */
+	uint64_t looked_behind;	/* segment whose zeros were looked behind once */
 	bool head_pending;	/* the head was read already and is to be given out first */
 	struct journal_record head;
 };

@@ -193,8 +193,10 @@ static int is_damage(struct log *log, int answer, uint64_t known, abox_error **r
 {
 	if (known > log->chain.seq || exists(log, log->segment->number + 1))
 		return 1;
-	if (answer == SEGMENT_END)
+	/* after a power loss zeros may hide records; this is looked at once, as nothing else makes such a hole */
+	if (answer == SEGMENT_END && log->looked_behind == log->segment->number)
 		return 0;
+	log->looked_behind = log->segment->number;
 	return segment_claims(log->segment->fd, log->segment->number, log->chain.offset, log->chain.seq + 1, NULL, reterr);
 }
 

@@ -155,6 +155,8 @@ static int read_newest(abox_journal *journal, abox_error **reterr)
 	if (r < 0)
 		return r;
 	r = tail_catch_up(journal, true, reterr);
+	if (r == 0)
+		r = recover_room(journal, reterr);
 	lock_release(&journal->lock, LOCK_APPEND);
 	return r;
 }

@@ -81,6 +81,24 @@ int recover_set_aside(abox_journal *journal, uint64_t end, abox_error **reterr)
 	return 0;
 }
 
+/* A file that was cut has lost the room that was written in advance. */
+int recover_room(abox_journal *journal, abox_error **reterr)
+{
+	uint64_t wanted = MAX(journal->segment_bytes, journal->chain.offset + SEGMENT_BYTES_MIN);
+	char name[SEGMENT_NAME_BYTES];
+	int r;
+
+	if (journal->chain.closed || journal->tail_bytes >= journal->chain.offset + SEGMENT_ROOM_CLOSE)
+		return 0;
+	r = rotate_write_zeros(journal->tail->fd, journal->chain.offset, wanted);
+	if (r < 0) {
+		segment_name(journal->tail->number, name);
+		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot make room in a cut segment");
+	}
+	journal->tail_bytes = wanted;
+	return 0;
+}
+
 /* Puts a new file, holding [0, end) of the old one, in its place. */
 static int replace_segment(abox_journal *journal, int old_fd, uint64_t number, uint64_t end, abox_error **reterr)
 {

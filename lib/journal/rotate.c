@@ -36,7 +36,7 @@ struct rotation {
 	char head_hash[DIGEST_TEXT_BYTES];
 };
 
-static int write_zeros(int fd, uint64_t from, uint64_t to)
+int rotate_write_zeros(int fd, uint64_t from, uint64_t to)
 {
 	_cleanup_(freep) char *zeros = NULL;
 	const size_t size = 1024 * 1024;
@@ -68,7 +68,7 @@ int rotate_write_spare(abox_journal *journal, const char *name, const char *data
 		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -fd, "cannot create a segment");
 	r = len > 0 ? jio_pwrite(fd, data, len, 0) : 0;
 	if (r == 0)
-		r = write_zeros(fd, len, MAX(bytes, len));
+		r = rotate_write_zeros(fd, len, MAX(bytes, len));
 	if (r == 0)
 		r = jio_sync(fd);
 	if (r < 0) {

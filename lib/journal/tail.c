@@ -192,8 +192,10 @@ static int undo_half(abox_journal *journal, abox_error **reterr)
 		reterr);
 	if (r < 0)
 		return r;
-	if (r > 0 || journal->covered > journal->chain.seq || journal->chain.closed)
+	if (r > 0 || journal->covered > journal->chain.seq)
 		return tail_damage(journal, journal->chain.offset, why ? why : "not a record", reterr);
+	if (end == journal->chain.offset)
+		return 0;
 	if (journal->opening) {
 		r = recover_set_aside(journal, end, reterr);
 		if (r < 0)
@@ -240,6 +242,8 @@ int tail_catch_up(abox_journal *journal, bool locked, abox_error **reterr)
 			r = tail_show(journal, &record, reterr);
 		else if (r == SEGMENT_BROKEN)
 			return locked ? undo_half(journal, reterr) : 0;
+		else if (r == SEGMENT_END && locked && journal->opening)
+			return undo_half(journal, reterr);	/* pages reach the disk in any order: zeros may hide more */
 		else
 			return r;
 		if (r < 0)

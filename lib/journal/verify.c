@@ -165,44 +165,56 @@ static int check_record(struct verification *v, const struct journal_record *rec
 	return 0;
 }
 
-/* A writer may be at it right now: looked at again a few times before it is called torn. */
-static int settle(struct segment_reader *reader, struct chain *chain, struct journal_record *record,
-	abox_error **reterr)
+/* What live processes know to be durable; 0 where nothing can be said. */
+static uint64_t shared_known(struct verification *v)
 {
-	const struct timespec pause = { .tv_nsec = 2 * 1000 * 1000 };
-	int r = SEGMENT_BROKEN;
-
-	for (int i = 0; i < 5 && r == SEGMENT_BROKEN; i++) {
-		nanosleep(&pause, NULL);
-		r = segment_reader_next(reader, chain, true, record, reterr);
-	}
-	return r;
-}
-
-static int judge_newest(struct verification *v, struct segment *segment, struct segment_reader *reader, int answer,
-	abox_error **reterr)
-{
+	struct journal_identity here = { .fsid = 0 };
 	struct lock_file lock = LOCK_FILE_INIT;
 	struct lock_state state = { .known = 0 };
-	uint64_t end = v->chain.offset;
-	int r = 0;
 
-	if (lock_open(&lock, v->dir_fd, false, NULL) == 0) {
-		struct journal_identity here = { .fsid = 0 };
-
-		if (identity_here(v->dir_fd, lock.fd, &here, NULL) == 0 && here.inode == v->identity.inode &&
-			here.fsid == v->identity.fsid)
-			(void)lock_read_state(&lock, &state, NULL);
-	}
+	if (lock_open(&lock, v->dir_fd, false, NULL) == 0 && identity_here(v->dir_fd, lock.fd, &here, NULL) == 0 &&
+		here.inode == v->identity.inode && here.fsid == v->identity.fsid)
+		(void)lock_read_state(&lock, &state, NULL);
 	lock_close(&lock);
-	if (answer == SEGMENT_BROKEN)
-		r = segment_claims(segment->fd, segment->number, v->chain.offset, v->chain.seq + 1, &end, reterr);
+	return state.known;
+}
+
+enum newest { NEWEST_END, NEWEST_TORN, NEWEST_DAMAGED };
+
+/* The chain of the newest segment ended: is there anything behind, or should there be? */
+static int judge_newest(struct verification *v, struct segment *segment, uint64_t *retend, abox_error **reterr)
+{
+	int r;
+
+	*retend = v->chain.offset;
+	r = segment_claims(segment->fd, segment->number, v->chain.offset, v->chain.seq + 1, retend, reterr);
 	if (r < 0)
 		return r;
-	if (r > 0 || state.known > v->chain.seq)
-		add_damage(v, segment->number, v->chain.offset, v->chain.seq + 1,
-			answer == SEGMENT_END ? "it was durable and is gone" : reader->why ? reader->why : "not a record");
-	else if (answer == SEGMENT_BROKEN)
+	if (r > 0 || shared_known(v) > v->chain.seq)
+		return NEWEST_DAMAGED;
+	return *retend > v->chain.offset ? NEWEST_TORN : NEWEST_END;
+}
+
+/* 1: a record after all, as a writer was at it just now; 0: the end, judged and told. */
+static int end_newest(struct verification *v, struct segment *segment, struct segment_reader *reader,
+	struct journal_record *record, abox_error **reterr)
+{
+	const struct timespec pause = { .tv_nsec = 2 * 1000 * 1000 };
+	uint64_t end = 0;
+	int r, judged = NEWEST_END;
+
+	for (int i = 0; i < 5; i++) {
+		judged = judge_newest(v, segment, &end, reterr);
+		if (judged <= NEWEST_END)
+			return judged;
+		r = segment_reader_next(reader, &v->chain, true, record, reterr);
+		if (r < 0 || r == SEGMENT_RECORD)
+			return r < 0 ? r : 1;
+		nanosleep(&pause, NULL);
+	}
+	if (judged == NEWEST_DAMAGED)
+		add_damage(v, segment->number, v->chain.offset, v->chain.seq + 1, reader->why ? reader->why : "it is gone");
+	else
 		text_printf(&v->torn, "{\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"seq\":%" PRIu64
 			"}", segment->number, v->chain.offset, end - v->chain.offset, v->chain.seq + 1);
 	return 0;
@@ -223,26 +235,25 @@ static int walk_segment(struct verification *v, struct segment_reader *reader, s
 	abox_error **reterr)
 {
 	struct journal_record record;
-	uint64_t known = 0;
 	int r;
 
 	for (;;) {
 		r = segment_reader_next(reader, &v->chain, true, &record, reterr);
-		if (r == SEGMENT_BROKEN && newest)
-			r = settle(reader, &v->chain, &record, reterr);
 		if (r < 0)
 			return r;
-		if (r != SEGMENT_RECORD)
+		if (r != SEGMENT_RECORD && newest) {
+			r = end_newest(v, segment, reader, &record, reterr);
+			if (r <= 0)
+				return r;
+		} else if (r != SEGMENT_RECORD) {
 			break;
-		known = MAX(known, record.known);
+		}
 		r = check_record(v, &record, reterr);
 		if (r < 0)
 			return r;
 		if (v->chain.closed)
 			return check_behind_close(v, segment, reterr);
 	}
-	if (newest)
-		return judge_newest(v, segment, reader, r, reterr);
 	add_damage(v, segment->number, v->chain.offset, v->chain.seq + 1,
 		reader->why ? reader->why : "the segment ends before its closing record");
 	v->chain_known = false;

@@ -122,8 +122,10 @@ int64_t count_records(const char *path)
 		n++;
 	abox_journal_reader_unref(reader);
 	abox_journal_unref(journal);
-	if (r < 0)
+	if (r < 0 && r != ABOX_E_DAMAGED)
 		complain(error, path);
+	else
+		abox_error_free(error);
 	return r < 0 ? r : n;
 }
 
