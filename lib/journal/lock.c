@@ -107,6 +107,20 @@ static int prewrite(int fd, abox_error **reterr)
 	return 0;
 }
 
+/* Creating it was cut short: empty, too short, or its first block never reached the disk. */
+static bool is_unborn(int fd)
+{
+	char header[sizeof(HEADER) - 1];
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || st.st_size >= FILE_BYTES) {
+		if (fd_pread_all(fd, header, sizeof(header), 0) != (ssize_t)sizeof(header))
+			return false;
+		return header[0] == 0 && memcmp(header, header + 1, sizeof(header) - 1) == 0;
+	}
+	return true;
+}
+
 static int check_file(int fd, abox_error **reterr)
 {
 	char header[sizeof(HEADER)] = "";
@@ -114,10 +128,11 @@ static int check_file(int fd, abox_error **reterr)
 
 	if (fstat(fd, &st) < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, "lock", errno, "cannot stat");
-	if (st.st_size == 0)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_JOURNAL, "lock", "the journal is being created");
 	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
 		return error_set(reterr, ABOX_E_PERMISSION, ABOX_STAGE_JOURNAL, "lock", "is not a plain file of its own");
+	if (is_unborn(fd))
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_JOURNAL, "lock",
+			"the journal is being created, or creating it was cut short");
 	if (fd_pread_all(fd, header, sizeof(header) - 1, 0) != (ssize_t)sizeof(header) - 1 ||
 		memcmp(header, HEADER, sizeof(HEADER) - 1) != 0 || st.st_size < FILE_BYTES)
 		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, "lock", "is not a lock file of this format");
@@ -148,7 +163,7 @@ int lock_open(struct lock_file *lock, int dir_fd, bool create, abox_error **rete
 	r = lock_take(lock, LOCK_SYNC, clock_deadline(clock_monotonic_usec(), lock->timeout_usec), reterr);
 	if (r < 0)
 		return r;
-	if (fstat(lock->fd, &st) == 0 && st.st_size < FILE_BYTES)
+	if (fstat(lock->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 && is_unborn(lock->fd))
 		r = prewrite(lock->fd, reterr);
 	lock_release(lock, LOCK_SYNC);
 	return r < 0 ? r : check_file(lock->fd, reterr);
