@@ -16,5 +16,6 @@
 #include <agentbox/task.h>
 #include <agentbox/types.h>
 #include <agentbox/version.h>
+#include <agentbox/workspace.h>
 
 #endif

@@ -15,11 +15,10 @@
 #ifndef WORKSPACE_STORE_H
 #define WORKSPACE_STORE_H
 
-#include <agentbox/error.h>
+#include <agentbox/workspace.h>
 
 #include "base/macro.h"
 
-typedef struct abox_workspace abox_workspace;
 
 #define STORE_FORMAT 1
 #define STORE_ID_BYTES 33	/* 32 hexadecimal digits and NUL */
@@ -92,7 +91,6 @@ enum base_kind {
 	BASE_EMPTY = 0,
 	BASE_FOLDER = 1,	/* path, device and inode of the host's folder, or of what was copied */
 	BASE_ARCHIVE = 2,	/* path and digest */
-	BASE_SNAPSHOT = 3,	/* workspace and snapshot */
 };
 enum workspace_mode {		/* as enum abox_workspace_mode */
 	WORKSPACE_OVERLAY = 0,
@@ -104,13 +102,14 @@ struct workspace_base {
 	char *path;
 	uint64_t device, inode;
 	char *digest;
-	char workspace[STORE_ID_BYTES];
+	char workspace[STORE_ID_BYTES];	/* a fork: where it comes from, with the base that one had */
 	char snapshot[STORE_ID_BYTES];
 	/* CLOCK_REALTIME as files get it: a file of the folder whose ctime is later was changed since. */
 	int64_t since_sec;
 	uint32_t since_nsec;
 };
 
+void workspace_unrefp(abox_workspace **workspace);	/* for _cleanup_ */
 /* Of an open workspace; borrowed. */
 const char *workspace_id(const abox_workspace *workspace);
 const struct workspace_base *workspace_base(const abox_workspace *workspace);
@@ -131,6 +130,21 @@ int workspace_lock_fd(const abox_workspace *workspace);
  * WORKSPACE_DIRECT: top_fd is the folder itself, nothing below it. ABOX_E_STATE: the base was replaced or is gone;
  * ABOX_E_DAMAGED: a layer is missing or unreadable. */
 int workspace_open_stack(abox_workspace *workspace, const char *snapshot, struct layer_stack *retstack, abox_error **reterr);
+
+/*
+ * Around the use by a box (or any other writer of the live layer). Locked exclusively. begin marks the live layer as
+ * unsynced and gives it a fresh work folder; end puts all of it on the disk and takes the mark away. When the machine
+ * goes down in between, the live layer is not trusted any more (ABOX_E_DAMAGED): it may lack what was written.
+ */
+int workspace_begin_use(abox_workspace *workspace, abox_error **reterr);
+int workspace_end_use(abox_workspace *workspace, abox_error **reterr);
+/* The tree as one detached mount: an overlay, or a clone where there is but one layer. `overlay_flags` and `attributes`
+ * are those of kernel/mount.h; flavour and read-only (a snapshot) follow from the stack. For a box of root, whoever
+ * calls it puts an idmapped mount in the place of a base of the host first. The kernel wants layers that were opened in
+ * the caller's own mount namespace. */
+struct fault;
+int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, uint32_t attributes, int *retmount_fd,
+	struct fault *fault);
 
 /* A private folder in the workspace for work that is put in place by rename (undo journals, staged imports); made when
  * missing, a readable directory. It survives crashes: whoever uses it looks for what an earlier one left. */
