@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Extended attributes. Read and written by way of /proc/self/fd, since the calls that take a descriptor refuse O_PATH
- * and those that take a name would follow or race.
+ * Extended attributes. Read and written by way of /proc/self/fd, since the calls that take a descriptor
+ * refuse O_PATH and those that take a name would follow or race.
  */
 #include "workspace/attribute.h"
 
@@ -13,7 +13,7 @@
 
 #include "base/strings.h"
 
-#define MAX_BYTES 65536	/* the kernel's bound for names and for a value */
+#define MAX_BYTES 65536 /* the kernel's bound for names and for a value */
 
 static void self_path(int fd, char ret[40])
 {
@@ -27,15 +27,15 @@ static int compare(const void *a, const void *b)
 
 int attribute_list_read(int fd, struct attribute_list *ret)
 {
-	struct attribute_list list = { 0 };
+	struct attribute_list list = {0};
 	char self[40], *block;
 	ssize_t len;
 
-	*ret = (struct attribute_list){ 0 };
+	*ret = (struct attribute_list){0};
 	self_path(fd, self);
 	len = listxattr(self, NULL, 0);
 	if (len == 0 || (len < 0 && errno == ENOTSUP))
-		return 0;	/* the common case costs one call */
+		return 0; /* the common case costs one call */
 	list.block = malloc(MAX_BYTES + 1);
 	if (!list.block)
 		return -ENOMEM;
@@ -66,7 +66,7 @@ void attribute_list_clear(struct attribute_list *list)
 {
 	free(list->block);
 	free(list->names);
-	*list = (struct attribute_list){ 0 };
+	*list = (struct attribute_list){0};
 }
 
 int attribute_read(int fd, const char *name, void **retvalue, size_t *retlen)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Copying a tree. What is promised: contents, modes, times, attributes, holes and hard links arrive, or the place is
- * told as lost; nothing in the target is anybody's but the box's; a file that was swapped for another while it was
- * looked at is noticed. Left to the caller: an empty target of his own, syncing, and removing what a failure leaves.
+ * Copying a tree. What is promised: contents, modes, times, attributes, holes and hard links arrive, or the
+ * place is told as lost; nothing in the target is anybody's but the box's; a file that was swapped for
+ * another while it was looked at is noticed. Left to the caller: an empty target of his own, syncing, and
+ * removing what a failure leaves.
  *
- * Bytes are shared with the source where the filesystem can, else copied in the kernel, else read and written.
+ * Bytes are shared with the source where the filesystem can, else copied in the kernel, else read and
+ * written.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,11 +25,11 @@
 #include "workspace/tree.h"
 
 #define STAGE ABOX_STAGE_WORKSPACE
-#define SHARE_RANGE 0x40049409UL	/* FICLONE of linux/fs.h */
+#define SHARE_RANGE 0x40049409UL /* FICLONE of linux/fs.h */
 #define CHUNK (16U << 20)
 #define PROGRESS_USEC (100 * USEC_PER_MSEC)
-/* Where the first name of a file with several is remembered while the tree is copied; no name of the source, since
- * the target is empty and this folder goes before the root is left. */
+/* Where the first name of a file with several is remembered while the tree is copied; no name of the source,
+ * since the target is empty and this folder goes before the root is left. */
 #define LINKS ".agentbox-links"
 
 struct copying {
@@ -43,7 +45,8 @@ struct copying {
 
 static int fail(const struct copying *copying, int sys_errno, const char *path, const char *what)
 {
-	return error_set_errno(copying->reterr, ABOX_E_IO, STAGE, path[0] ? path : ".", sys_errno, "cannot copy: %s", what);
+	return error_set_errno(
+		copying->reterr, ABOX_E_IO, STAGE, path[0] ? path : ".", sys_errno, "cannot copy: %s", what);
 }
 
 static void lose(const struct copying *copying, const char *path, const char *what)
@@ -55,7 +58,7 @@ static void lose(const struct copying *copying, const char *path, const char *wh
 	copy->n_lost++;
 	n = snprintf(copy->lost + used, sizeof(copy->lost) - used, "%s: %s\n", path[0] ? path : ".", what);
 	if (n < 0 || (size_t)n >= sizeof(copy->lost) - used)
-		copy->lost[used] = 0;	/* does not fit: it is counted */
+		copy->lost[used] = 0; /* does not fit: it is counted */
 }
 
 static int tell(struct copying *copying, bool now)
@@ -96,8 +99,9 @@ static int count_bytes(struct copying *copying, const char *path, uint64_t n)
 	return tell(copying, false);
 }
 
-/* An id of the host in the box's range. Security: files of anybody else but the owner become nobody's, as they would be
- * in a box that sees the folder itself; else a copy made by root would hand out what only root may read. */
+/* An id of the host in the box's range. Security: files of anybody else but the owner become nobody's, as
+ * they would be in a box that sees the folder itself; else a copy made by root would hand out what only root
+ * may read. */
 static uint32_t id_from_host(uint32_t id, uint32_t owner, uint32_t inside)
 {
 	return id == owner ? inside : 65534;
@@ -109,7 +113,7 @@ static int give_owner(const struct copying *copying, int fd, const struct stat *
 	uint32_t uid = st->st_uid, gid = st->st_gid;
 
 	if (ids->kind == LAYER_IDS_OWN)
-		return 0;	/* it is ours already */
+		return 0; /* it is ours already */
 	if (!(copying->copy->flags & TREE_COPY_LAYER)) {
 		uid = layer_uid_on_disk(ids, id_from_host(uid, ids->owner_uid, ids->inside_uid));
 		gid = layer_gid_on_disk(ids, id_from_host(gid, ids->owner_gid, ids->inside_gid));
@@ -139,7 +143,7 @@ static bool is_bookkeeping(const struct copying *copying, const char *name)
 
 static int copy_attributes(const struct copying *copying, int from_fd, int to_fd, const char *path)
 {
-	_cleanup_(attribute_list_clear) struct attribute_list list = { 0 };
+	_cleanup_(attribute_list_clear) struct attribute_list list = {0};
 	int r;
 
 	r = attribute_list_read(from_fd, &list);
@@ -157,7 +161,8 @@ static int copy_attributes(const struct copying *copying, int from_fd, int to_fd
 		r = attribute_read(from_fd, list.names[i], &value, &len);
 		if (r >= 0)
 			r = attribute_write(to_fd, list.names[i], value, len);
-		if (r < 0 && string_starts_with(list.names[i], "user.") && !is_bookkeeping(copying, list.names[i]))
+		if (r < 0 && string_starts_with(list.names[i], "user.") &&
+			!is_bookkeeping(copying, list.names[i]))
 			lose(copying, path, list.names[i]);
 		else if (r < 0)
 			return fail(copying, -r, path, list.names[i]);
@@ -168,7 +173,7 @@ static int copy_attributes(const struct copying *copying, int from_fd, int to_fd
 /* Mode and times last: writing and chown change both. */
 static int copy_facts(const struct copying *copying, int to_fd, const struct stat *st, const char *path)
 {
-	struct timespec times[2] = { st->st_atim, st->st_mtim };
+	struct timespec times[2] = {st->st_atim, st->st_mtim};
 	mode_t mode = st->st_mode & 07777;
 	int r;
 
@@ -214,7 +219,7 @@ static int copy_range(int from_fd, int to_fd, off_t at, size_t len)
 		ssize_t n = copy_file_range(from_fd, &in, to_fd, &out, len, 0);
 
 		if (n == 0)
-			return 0;	/* it became shorter meanwhile */
+			return 0; /* it became shorter meanwhile */
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
@@ -226,19 +231,21 @@ static int copy_range(int from_fd, int to_fd, off_t at, size_t len)
 	return 0;
 }
 
-static int copy_content(struct copying *copying, int from_fd, int to_fd, const struct stat *st, const char *path)
+static int copy_content(
+	struct copying *copying, int from_fd, int to_fd, const struct stat *st, const char *path)
 {
 	off_t at = 0, end;
 	int r;
 
-	if (!(copying->copy->flags & TREE_COPY_NO_CLONE) && st->st_size > 0 && ioctl(to_fd, SHARE_RANGE, from_fd) == 0)
+	if (!(copying->copy->flags & TREE_COPY_NO_CLONE) && st->st_size > 0 &&
+		ioctl(to_fd, SHARE_RANGE, from_fd) == 0)
 		return count_bytes(copying, path, (uint64_t)st->st_blocks * 512);
 	if (st->st_size > 0 && ftruncate(to_fd, st->st_size) < 0)
 		return fail(copying, errno, path, "its size");
 	while (at < st->st_size) {
 		at = lseek(from_fd, at, SEEK_DATA);
 		if (at < 0 && errno == ENXIO)
-			return 0;	/* a hole up to the end */
+			return 0; /* a hole up to the end */
 		end = at < 0 ? -1 : lseek(from_fd, at, SEEK_HOLE);
 		if (end < 0)
 			return fail(copying, errno, path, "its holes");
@@ -260,7 +267,8 @@ static int copy_content(struct copying *copying, int from_fd, int to_fd, const s
 /* 1 when the file has been linked to its first copy, 0 when this is the first. */
 static int link_to_first(const struct copying *copying, const struct tree_entry *entry, char name[48])
 {
-	snprintf(name, 48, "%llx-%llx", (unsigned long long)entry->st.st_dev, (unsigned long long)entry->st.st_ino);
+	snprintf(name, 48, "%llx-%llx", (unsigned long long)entry->st.st_dev,
+		(unsigned long long)entry->st.st_ino);
 	if (linkat(copying->links_fd, name, descent_fd(&copying->target), entry->name, 0) == 0)
 		return 1;
 	if (errno == ENOENT)
@@ -269,7 +277,8 @@ static int link_to_first(const struct copying *copying, const struct tree_entry 
 		return fail(copying, errno, entry->path, "a hard link");
 	/* The filesystem allows no further link: a new first copy. */
 	lose(copying, entry->path, "hard link");
-	return unlinkat(copying->links_fd, name, 0) < 0 ? fail(copying, errno, entry->path, "a hard link") : 0;
+	return unlinkat(copying->links_fd, name, 0) < 0 ? fail(copying, errno, entry->path, "a hard link")
+							: 0;
 }
 
 static int copy_regular(struct copying *copying, const struct tree_entry *entry)
@@ -286,7 +295,8 @@ static int copy_regular(struct copying *copying, const struct tree_entry *entry)
 	from_fd = tree_open(entry->dir_fd, entry->name, &entry->st);
 	if (from_fd < 0)
 		return fail(copying, -from_fd, entry->path, "it cannot be opened");
-	to_fd = openat(descent_fd(&copying->target), entry->name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to_fd = openat(descent_fd(&copying->target), entry->name,
+		O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (to_fd < 0)
 		return fail(copying, errno, entry->path, "it cannot be made");
 	r = copy_content(copying, from_fd, to_fd, &entry->st, entry->path);
@@ -294,14 +304,15 @@ static int copy_regular(struct copying *copying, const struct tree_entry *entry)
 		r = copy_attributes(copying, from_fd, to_fd, entry->path);
 	if (r >= 0)
 		r = copy_facts(copying, to_fd, &entry->st, entry->path);
-	if (r >= 0 && first[0] && linkat(descent_fd(&copying->target), entry->name, copying->links_fd, first, 0) < 0)
+	if (r >= 0 && first[0] &&
+		linkat(descent_fd(&copying->target), entry->name, copying->links_fd, first, 0) < 0)
 		r = fail(copying, errno, entry->path, "a hard link");
 	return r;
 }
 
 static int copy_symlink(struct copying *copying, const struct tree_entry *entry)
 {
-	struct timespec times[2] = { entry->st.st_atim, entry->st.st_mtim };
+	struct timespec times[2] = {entry->st.st_atim, entry->st.st_mtim};
 	_cleanup_(fd_closep) int fd = -EBADF;
 	char target[4097];
 	ssize_t n;
@@ -327,7 +338,7 @@ static int copy_symlink(struct copying *copying, const struct tree_entry *entry)
 /* A fifo or a whiteout: no content, and not to be opened. */
 static int copy_node(struct copying *copying, const struct tree_entry *entry)
 {
-	struct timespec times[2] = { entry->st.st_atim, entry->st.st_mtim };
+	struct timespec times[2] = {entry->st.st_atim, entry->st.st_mtim};
 	int dir_fd = descent_fd(&copying->target), r = 0;
 	bool whiteout = layer_is_whiteout(&entry->st);
 	_cleanup_(fd_closep) int fd = -EBADF;
@@ -360,9 +371,13 @@ static int on_other(void *userdata, const struct tree_entry *entry)
 		return copy_regular(copying, entry);
 	if (S_ISLNK(entry->st.st_mode))
 		return copy_symlink(copying, entry);
-	if (S_ISFIFO(entry->st.st_mode) || ((copying->copy->flags & TREE_COPY_LAYER) && layer_is_whiteout(&entry->st)))
+	if (S_ISFIFO(entry->st.st_mode) ||
+		((copying->copy->flags & TREE_COPY_LAYER) && layer_is_whiteout(&entry->st)))
 		return copy_node(copying, entry);
-	lose(copying, entry->path, entry->is_mount ? "what is mounted there" : S_ISSOCK(entry->st.st_mode) ? "socket" : "device");
+	lose(copying, entry->path,
+		entry->is_mount               ? "what is mounted there"
+		: S_ISSOCK(entry->st.st_mode) ? "socket"
+					      : "device");
 	return 0;
 }
 
@@ -372,7 +387,7 @@ static int on_enter(void *userdata, const struct tree_entry *entry, int fd)
 	int dir_fd = descent_fd(&copying->target), sub_fd, r;
 
 	if (entry->dir_fd < 0)
-		return 0;	/* the root is there */
+		return 0; /* the root is there */
 	r = count_entry(copying, entry->path);
 	if (r < 0)
 		return r;
@@ -414,7 +429,8 @@ static int make_links(struct copying *copying)
 			continue;
 		if (mkdirat(copying->to_fd, copying->links, 0700) < 0)
 			break;
-		copying->links_fd = openat(copying->to_fd, copying->links, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		copying->links_fd = openat(
+			copying->to_fd, copying->links, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		return copying->links_fd < 0 ? fail(copying, errno, "", "the target cannot be written") : 0;
 	}
 	return fail(copying, errno, "", "the target cannot be written");
@@ -422,8 +438,10 @@ static int make_links(struct copying *copying)
 
 int tree_copy(int from_fd, int to_fd, struct tree_copy *copy, abox_error **reterr)
 {
-	struct copying copying = { .copy = copy, .reterr = reterr, .to_fd = to_fd, .from_root_fd = from_fd, .links_fd = -EBADF };
-	struct tree_visitor visitor = { .enter = on_enter, .leave = on_leave, .other = on_other, .userdata = &copying };
+	struct copying copying = {
+		.copy = copy, .reterr = reterr, .to_fd = to_fd, .from_root_fd = from_fd, .links_fd = -EBADF};
+	struct tree_visitor visitor = {
+		.enter = on_enter, .leave = on_leave, .other = on_other, .userdata = &copying};
 	int fd, r;
 
 	copy->n_entries = copy->n_bytes = copy->n_lost = 0;

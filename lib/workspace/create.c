@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * New workspaces: from nothing, a folder, a copy of a folder, a layer that somebody built (archives), a snapshot. What
- * is promised: a workspace is there as a whole or not at all, and the source is only read.
+ * New workspaces: from nothing, a folder, a copy of a folder, a layer that somebody built (archives), a
+ * snapshot. What is promised: a workspace is there as a whole or not at all, and the source is only read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,17 +42,20 @@ int workspace_check_new(const char *name, const char *task, uint64_t ttl_usec, a
 {
 	if (name && !home_is_name(name))
 		return error_remedy(reterr, error_set(reterr, ABOX_E_INVALID, STAGE, "name", "not a name"),
-			"use at most %d letters, digits, '.', '_', '-', not at the beginning '.' or '-', and not what looks "
-			"like an id", STORE_NAME_MAX);
+			"use at most %d letters, digits, '.', '_', '-', not at the beginning '.' or '-', and "
+			"not what looks "
+			"like an id",
+			STORE_NAME_MAX);
 	if (task && (strlen(task) > MAX_TASK || !is_text(task)))
-		return error_set(reterr, ABOX_E_INVALID, STAGE, "task", "must be UTF-8 of at most %u bytes", MAX_TASK);
+		return error_set(
+			reterr, ABOX_E_INVALID, STAGE, "task", "must be UTF-8 of at most %u bytes", MAX_TASK);
 	if (ttl_usec > INT64_MAX)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "ttl_usec", "too long");
 	return 0;
 }
 
-static int record_begin(struct workspace_record *record, const char *name, const char *task, uint64_t ttl_usec,
-	abox_error **reterr)
+static int record_begin(struct workspace_record *record, const char *name, const char *task,
+	uint64_t ttl_usec, abox_error **reterr)
 {
 	int r;
 
@@ -73,7 +76,8 @@ static int record_begin(struct workspace_record *record, const char *name, const
 	return 0;
 }
 
-int workspace_begin_new(int home_fd, struct workspace_record *record, int model_fd, abox_workspace **ret, abox_error **reterr)
+int workspace_begin_new(
+	int home_fd, struct workspace_record *record, int model_fd, abox_workspace **ret, abox_error **reterr)
 {
 	int r;
 
@@ -92,18 +96,19 @@ int workspace_begin_new(int home_fd, struct workspace_record *record, int model_
 }
 
 /* The folder, as it stands in the record: canonical, so that no later change of a link leads elsewhere. */
-static int open_folder(const char *path, struct workspace_base *base, int *retfd, struct stat *retst, abox_error **reterr)
+static int open_folder(
+	const char *path, struct workspace_base *base, int *retfd, struct stat *retst, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 
 	base->path = realpath(path, NULL);
 	if (!base->path)
-		return error_set_errno(reterr, errno == ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_SYSTEM, STAGE, path, errno,
-			"cannot find the source");
+		return error_set_errno(reterr, errno == ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_SYSTEM, STAGE,
+			path, errno, "cannot find the source");
 	fd = open(base->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, retst) < 0)
-		return error_set_errno(reterr, errno == ENOTDIR ? ABOX_E_INVALID : ABOX_E_SYSTEM, STAGE, path, errno,
-			"cannot open the source folder");
+		return error_set_errno(reterr, errno == ENOTDIR ? ABOX_E_INVALID : ABOX_E_SYSTEM, STAGE, path,
+			errno, "cannot open the source folder");
 	base->kind = BASE_FOLDER;
 	base->device = retst->st_dev;
 	base->inode = retst->st_ino;
@@ -121,25 +126,31 @@ static int check_not_store(int home_fd, const char *path, abox_error **reterr)
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", home_fd);
 	home = realpath(self, NULL);
 	if (home && (path_is_under(home, path) || path_is_under(path, home)))
-		return error_set(reterr, ABOX_E_DENIED, STAGE, path, "the folder holds, or is within, the store of workspaces");
+		return error_set(reterr, ABOX_E_DENIED, STAGE, path,
+			"the folder holds, or is within, the store of workspaces");
 	return 0;
 }
 
 static int build_copy(int from_fd, const struct abox_workspace_options *options, struct layer_build *build,
 	const struct layer_ids *ids, abox_error **reterr)
 {
-	struct tree_copy copy = { .ids = *ids, .progress = options->progress, .userdata = options->progress_userdata };
+	struct tree_copy copy = {
+		.ids = *ids, .progress = options->progress, .userdata = options->progress_userdata};
 
 	build->ids = *ids;
 	return tree_copy(from_fd, build->data_fd, &copy, reterr);
 }
 
-/* Without overlay the live layer is a second copy: the first stays as it was, to compare with and to go back to. */
-static int build_whole(struct layer_build *base, const struct abox_workspace_options *options, struct layer_build *ret,
-	abox_error **reterr)
+/* Without overlay the live layer is a second copy: the first stays as it was, to compare with and to go back
+ * to. */
+static int build_whole(struct layer_build *base, const struct abox_workspace_options *options,
+	struct layer_build *ret, abox_error **reterr)
 {
-	struct tree_copy copy = { .flags = TREE_COPY_LAYER, .flavour = base->flavour, .ids = base->ids,
-		.progress = options->progress, .userdata = options->progress_userdata };
+	struct tree_copy copy = {.flags = TREE_COPY_LAYER,
+		.flavour = base->flavour,
+		.ids = base->ids,
+		.progress = options->progress,
+		.userdata = options->progress_userdata};
 	int r;
 
 	r = layer_build_begin(ret, reterr);
@@ -153,7 +164,7 @@ static int build_whole(struct layer_build *base, const struct abox_workspace_opt
 static int put_above(struct workspace_record *record, struct layer_build *base, struct layer_build *whole,
 	abox_workspace **ret, abox_error **reterr)
 {
-	struct layer_record layer = { .is_base = true }, live = { .is_full = true };
+	struct layer_record layer = {.is_base = true}, live = {.is_full = true};
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
 	int r;
 
@@ -183,10 +194,10 @@ static int put_above(struct workspace_record *record, struct layer_build *base, 
 	return 0;
 }
 
-int workspace_new_from_layer(const struct workspace_new *options, struct layer_build *build, abox_workspace **ret,
-	abox_error **reterr)
+int workspace_new_from_layer(const struct workspace_new *options, struct layer_build *build,
+	abox_workspace **ret, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record record = { .mode = WORKSPACE_COPY };
+	_cleanup_(workspace_record_clear) struct workspace_record record = {.mode = WORKSPACE_COPY};
 	int r;
 
 	r = record_begin(&record, options->name, options->task, options->ttl_usec, reterr);
@@ -198,8 +209,8 @@ int workspace_new_from_layer(const struct workspace_new *options, struct layer_b
 	return r < 0 ? r : put_above(&record, build, NULL, ret, reterr);
 }
 
-static int create_copy(int from_fd, const struct abox_workspace_options *options, struct workspace_record *record,
-	abox_workspace **ret, abox_error **reterr)
+static int create_copy(int from_fd, const struct abox_workspace_options *options,
+	struct workspace_record *record, abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(layer_build_clear) struct layer_build base = LAYER_BUILD_INIT, whole = LAYER_BUILD_INIT;
 	int r;
@@ -219,8 +230,8 @@ static int create_copy(int from_fd, const struct abox_workspace_options *options
 	return put_above(record, &base, record->is_full ? &whole : NULL, ret, reterr);
 }
 
-static int create_folder(const struct abox_workspace_options *options, int home_fd, struct workspace_record *record,
-	abox_workspace **ret, abox_error **reterr)
+static int create_folder(const struct abox_workspace_options *options, int home_fd,
+	struct workspace_record *record, abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF, store_lock_fd = -EBADF;
 	struct stat st;
@@ -240,8 +251,8 @@ static int create_folder(const struct abox_workspace_options *options, int home_
 	return r < 0 ? r : workspace_begin_new(home_fd, record, fd, ret, reterr);
 }
 
-static int create_empty(const struct abox_workspace_options *options, int home_fd, struct workspace_record *record,
-	abox_workspace **ret, abox_error **reterr)
+static int create_empty(const struct abox_workspace_options *options, int home_fd,
+	struct workspace_record *record, abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
 	int r;
@@ -254,7 +265,8 @@ static int create_empty(const struct abox_workspace_options *options, int home_f
 	return r < 0 ? r : workspace_begin_new(home_fd, record, -EBADF, ret, reterr);
 }
 
-static int create_fork(const struct abox_workspace_options *options, abox_workspace **ret, abox_error **reterr)
+static int create_fork(
+	const struct abox_workspace_options *options, abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(workspace_unrefp) abox_workspace *origin = NULL;
 	_cleanup_(freep) char *snapshot = NULL;
@@ -269,14 +281,16 @@ static int check_options(const struct abox_workspace_options *options, abox_erro
 	if (options->size < sizeof(*options))
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "size", "the options were not initialised");
 	if (options->source_kind > ABOX_SOURCE_SNAPSHOT)
-		return error_set(reterr, ABOX_E_INVALID, STAGE, "source_kind", "there is no such kind of source");
+		return error_set(
+			reterr, ABOX_E_INVALID, STAGE, "source_kind", "there is no such kind of source");
 	if (options->mode > ABOX_WORKSPACE_DIRECT)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "mode", "there is no such mode");
 	if (options->flags & ~(uint32_t)ABOX_WORKSPACE_NO_OVERLAY)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "flags", "there is no such flag");
 	if ((options->source_kind == ABOX_SOURCE_EMPTY) != string_empty(options->source))
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "source", "%s",
-			options->source_kind == ABOX_SOURCE_EMPTY ? "an empty workspace has no source" : "the source is missing");
+			options->source_kind == ABOX_SOURCE_EMPTY ? "an empty workspace has no source"
+								  : "the source is missing");
 	if (options->mode == ABOX_WORKSPACE_DIRECT && options->source_kind != ABOX_SOURCE_DIR)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "mode", "only a folder can be used directly");
 	if ((options->flags & ABOX_WORKSPACE_NO_OVERLAY) && options->mode != ABOX_WORKSPACE_COPY)
@@ -290,9 +304,10 @@ void abox_workspace_options_init(struct abox_workspace_options *options)
 		*options = (struct abox_workspace_options)ABOX_WORKSPACE_OPTIONS_INIT;
 }
 
-int abox_workspace_create(const struct abox_workspace_options *options, abox_workspace **ret, abox_error **reterr)
+int abox_workspace_create(
+	const struct abox_workspace_options *options, abox_workspace **ret, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record record = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record record = {0};
 	_cleanup_(fd_closep) int home_fd = -EBADF;
 	int r;
 

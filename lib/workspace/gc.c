@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Removing: snapshots, workspaces, and what nothing leads to any more. What is promised: a layer goes only when no
- * record leads to it, seen while no record can change; when a single record cannot be read, no layer goes at all. A
- * workspace whose layers others have forked goes without harm to them: layers belong to whoever leads to them.
+ * Removing: snapshots, workspaces, and what nothing leads to any more. What is promised: a layer goes only
+ * when no record leads to it, seen while no record can change; when a single record cannot be read, no layer
+ * goes at all. A workspace whose layers others have forked goes without harm to them: layers belong to
+ * whoever leads to them.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,15 +30,15 @@
 struct sweep {
 	int home_fd;
 	uint64_t now_usec;
-	struct map reached;		/* ids of layers; the keys are owned by `ids` */
+	struct map reached; /* ids of layers; the keys are owned by `ids` */
 	char **ids;
 	size_t n_ids, allocated;
-	char (*expired)[STORE_ID_BYTES];	/* workspaces to look at */
+	char (*expired)[STORE_ID_BYTES]; /* workspaces to look at */
 	size_t n_expired;
 	char (*merging)[STORE_ID_BYTES];
 	size_t n_merging;
 	uint64_t n_unreadable;
-	uint64_t n_workspaces, n_snapshots, n_layers, n_merged, n_removed, n_left;	/* answers */
+	uint64_t n_workspaces, n_snapshots, n_layers, n_merged, n_removed, n_left; /* answers */
 };
 
 static void sweep_clear(struct sweep *sweep)
@@ -71,8 +72,8 @@ static int reach_one(struct sweep *sweep, const char *id)
 	return map_put_string(&sweep->reached, sweep->ids[sweep->n_ids++], sweep);
 }
 
-/* A layer and those below it. A chain that is broken reaches as far as it goes: its workspace is damaged, and nothing
- * of what is left of it may go. */
+/* A layer and those below it. A chain that is broken reaches as far as it goes: its workspace is damaged, and
+ * nothing of what is left of it may go. */
 static int reach_chain(struct sweep *sweep, const char *top)
 {
 	char id[STORE_ID_BYTES];
@@ -126,7 +127,7 @@ static int look_at_age(void *userdata, abox_workspace *workspace, abox_error **r
 {
 	const struct workspace_record *record = &workspace->record;
 	bool expired = workspace_record_expired(record, ((struct sweep *)userdata)->now_usec);
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	struct sweep *sweep = userdata;
 	int r;
 
@@ -140,11 +141,13 @@ static int look_at_age(void *userdata, abox_workspace *workspace, abox_error **r
 	return r == ABOX_E_MEMORY ? r : 0;
 }
 
-/* Without the snapshots that `keep` refuses. What came after one that goes now comes after the one before it. */
-static int drop_snapshots(abox_workspace *workspace, bool (*drop)(const struct snapshot_record *snapshot, const void *userdata),
-	const void *userdata, uint64_t *n_dropped, abox_error **reterr)
+/* Without the snapshots that `keep` refuses. What came after one that goes now comes after the one before it.
+ */
+static int drop_snapshots(abox_workspace *workspace,
+	bool (*drop)(const struct snapshot_record *snapshot, const void *userdata), const void *userdata,
+	uint64_t *n_dropped, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record next = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
 	size_t kept = 0;
 	int r;
@@ -244,7 +247,8 @@ static int discard_in(struct sweep *sweep, const char *folder, const char *id)
 	return home_discard(sweep->home_fd, sweep->home_fd, path, NULL);
 }
 
-static int list_ids(int home_fd, const char *folder, char (**retids)[STORE_ID_BYTES], size_t *retn, abox_error **reterr)
+static int list_ids(
+	int home_fd, const char *folder, char (**retids)[STORE_ID_BYTES], size_t *retn, abox_error **reterr)
 {
 	int fd = openat(home_fd, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -264,13 +268,14 @@ static int list_ids(int home_fd, const char *folder, char (**retids)[STORE_ID_BY
 
 static int sweep_layers(struct sweep *sweep, abox_error **reterr)
 {
-	_cleanup_(freep) char (*ids)[STORE_ID_BYTES] = NULL;
+	_cleanup_(freep) char(*ids)[STORE_ID_BYTES] = NULL;
 	size_t n = 0;
 	int r;
 
 	r = list_ids(sweep->home_fd, HOME_LAYERS, &ids, &n, reterr);
 	for (size_t i = 0; r >= 0 && i < n; i++)
-		if (!map_get_string(&sweep->reached, ids[i]) && is_idle(sweep->home_fd, HOME_LAYERS, ids[i]) &&
+		if (!map_get_string(&sweep->reached, ids[i]) &&
+			is_idle(sweep->home_fd, HOME_LAYERS, ids[i]) &&
 			discard_in(sweep, HOME_LAYERS, ids[i]) >= 0)
 			sweep->n_layers++;
 	return r;
@@ -279,7 +284,7 @@ static int sweep_layers(struct sweep *sweep, abox_error **reterr)
 /* Folders of workspaces that never got their record. */
 static int sweep_unborn(struct sweep *sweep, abox_error **reterr)
 {
-	_cleanup_(freep) char (*ids)[STORE_ID_BYTES] = NULL;
+	_cleanup_(freep) char(*ids)[STORE_ID_BYTES] = NULL;
 	char path[96];
 	size_t n = 0;
 	int r;
@@ -314,7 +319,8 @@ static int sweep_to_json(const struct sweep *sweep, char **retjson)
 {
 	_cleanup_(json_unrefp) struct json *json = json_new_object();
 
-	if (!json || json_put_member(json, "workspaces", json_new_integer((int64_t)sweep->n_workspaces)) < 0 ||
+	if (!json ||
+		json_put_member(json, "workspaces", json_new_integer((int64_t)sweep->n_workspaces)) < 0 ||
 		json_put_member(json, "snapshots", json_new_integer((int64_t)sweep->n_snapshots)) < 0 ||
 		json_put_member(json, "layers", json_new_integer((int64_t)sweep->n_layers)) < 0 ||
 		json_put_member(json, "merged", json_new_integer((int64_t)sweep->n_merged)) < 0 ||
@@ -326,7 +332,7 @@ static int sweep_to_json(const struct sweep *sweep, char **retjson)
 
 int abox_workspace_gc(char **retjson, abox_error **reterr)
 {
-	_cleanup_(sweep_clear) struct sweep sweep = { .now_usec = clock_wall_usec() };
+	_cleanup_(sweep_clear) struct sweep sweep = {.now_usec = clock_wall_usec()};
 	int r;
 
 	sweep.home_fd = home_open(reterr);
@@ -345,11 +351,11 @@ int abox_workspace_gc(char **retjson, abox_error **reterr)
 	return retjson ? sweep_to_json(&sweep, retjson) : 0;
 }
 
-/* After something was let go of: what nothing leads to goes at once, so that space comes back. What fails is found by
- * the next gc. */
+/* After something was let go of: what nothing leads to goes at once, so that space comes back. What fails is
+ * found by the next gc. */
 void workspace_tidy(int home_fd)
 {
-	_cleanup_(sweep_clear) struct sweep sweep = { .home_fd = fcntl(home_fd, F_DUPFD_CLOEXEC, 3) };
+	_cleanup_(sweep_clear) struct sweep sweep = {.home_fd = fcntl(home_fd, F_DUPFD_CLOEXEC, 3)};
 
 	if (sweep.home_fd < 0)
 		return;
@@ -371,7 +377,8 @@ int abox_workspace_remove_snapshot(abox_workspace *workspace, const char *snapsh
 		return r;
 	found = workspace_record_find(&workspace->record, snapshot);
 	if (!found) {
-		r = error_set(reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
+		r = error_set(
+			reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
 	} else {
 		memcpy(id, found->id, STORE_ID_BYTES);
 		r = drop_snapshots(workspace, is_this, id, &n, reterr);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The folder of the store. What is promised: it is private to one user, nothing in it is believed that another user
- * could have put there, and a file that is replaced is old or new at any moment, a power cut included. What the files
- * mean is left to record.c and layer.c.
+ * The folder of the store. What is promised: it is private to one user, nothing in it is believed that
+ * another user could have put there, and a file that is replaced is old or new at any moment, a power cut
+ * included. What the files mean is left to record.c and layer.c.
  */
 #include "workspace/home.h"
 
@@ -73,14 +73,16 @@ static int check_private(int fd, const char *place, abox_error **reterr)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, place, errno, "cannot look at the folder");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, STAGE, place, errno, "cannot look at the folder");
 	if (st.st_uid != geteuid())
 		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_PERMISSION, STAGE, place, "the folder of workspaces belongs to uid %u",
-				(unsigned int)st.st_uid),
+			error_set(reterr, ABOX_E_PERMISSION, STAGE, place,
+				"the folder of workspaces belongs to uid %u", (unsigned int)st.st_uid),
 			"set ABOX_HOME to a folder of your own");
 	if ((st.st_mode & 077) && fchmod(fd, 0700) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, place, errno, "cannot close the folder to others");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, STAGE, place, errno, "cannot close the folder to others");
 	return 0;
 }
 
@@ -98,7 +100,7 @@ int home_make_folder(int dir_fd, const char *name, bool exist_ok, abox_error **r
 
 int home_open(abox_error **reterr)
 {
-	static const char *const folders[] = { HOME_WORKSPACES, HOME_LAYERS, HOME_NAMES, HOME_TRASH };
+	static const char *const folders[] = {HOME_WORKSPACES, HOME_LAYERS, HOME_NAMES, HOME_TRASH};
 	_cleanup_(fd_closep) int parent_fd = -EBADF, fd = -EBADF;
 	char parent[PATH_MAX];
 	const char *name;
@@ -122,8 +124,8 @@ int home_open(abox_error **reterr)
 		return r;
 	for (size_t i = 0; i < ELEMENTSOF(folders); i++)
 		if (mkdirat(fd, folders[i], 0700) < 0 && errno != EEXIST)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, parent, errno, "cannot make '%s'",
-				folders[i]);
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, STAGE, parent, errno, "cannot make '%s'", folders[i]);
 	return steal_fd(fd);
 }
 
@@ -147,8 +149,9 @@ bool home_is_name(const char *text)
 	static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 	size_t len = strlen(text);
 
-	return len > 0 && len <= STORE_NAME_MAX && strspn(text, allowed) == len && text[0] != '.' && text[0] != '-' &&
-	       !home_is_id(text);	/* a name that looks like an id could stand for another workspace */
+	return len > 0 && len <= STORE_NAME_MAX && strspn(text, allowed) == len && text[0] != '.' &&
+	       text[0] != '-' &&
+	       !home_is_id(text); /* a name that looks like an id could stand for another workspace */
 }
 
 /* Who holds it, as the holder wrote; only for the message. */
@@ -174,12 +177,13 @@ static void note_holder(int fd)
 		(void)!pwrite(fd, who, (size_t)n, 0);
 }
 
-int home_lock(int dir_fd, const char *name, bool exclusive, uint64_t timeout_usec, int *retfd, abox_error **reterr)
+int home_lock(
+	int dir_fd, const char *name, bool exclusive, uint64_t timeout_usec, int *retfd, abox_error **reterr)
 {
-	struct flock lock = { .l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET };
+	struct flock lock = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec);
 	_cleanup_(fd_closep) int fd = -EBADF;
-	struct timespec pause = { .tv_nsec = 200000 };
+	struct timespec pause = {.tv_nsec = 200000};
 
 	fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -246,7 +250,8 @@ int home_discard(int home_fd, int dir_fd, const char *name, abox_error **reterr)
 	if (r < 0)
 		return r;
 	if (renameat(dir_fd, name, trash_fd, id) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, name, errno, "cannot move it to the trash");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, STAGE, name, errno, "cannot move it to the trash");
 	return 0;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Layers on the disk: a folder with the files, the work folder that overlayfs wants beside it, and the record. What is
- * promised: a layer that is called frozen was read to the last byte and is on the disk. That it is not written
- * afterwards is kept by its users: a frozen layer is only ever mounted below another.
+ * Layers on the disk: a folder with the files, the work folder that overlayfs wants beside it, and the
+ * record. What is promised: a layer that is called frozen was read to the last byte and is on the disk. That
+ * it is not written afterwards is kept by its users: a frozen layer is only ever mounted below another.
  */
 #include "workspace/layer.h"
 
@@ -22,7 +22,7 @@
 #include "workspace/tree.h"
 
 #define STAGE ABOX_STAGE_WORKSPACE
-#define MAX_CHAIN 100000U	/* a bound against a circle, not a limit */
+#define MAX_CHAIN 100000U /* a bound against a circle, not a limit */
 
 static void layer_path(const char *id, char ret[sizeof(HOME_LAYERS) + 1 + STORE_ID_BYTES])
 {
@@ -48,15 +48,15 @@ int layer_open_data(int layer_fd, const char *id, int open_flags, abox_error **r
 	int fd = openat(layer_fd, "data", open_flags | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (fd < 0)
-		return error_set_errno(reterr, errno == ENOENT ? ABOX_E_DAMAGED : ABOX_E_SYSTEM, STAGE, id, errno,
-			"cannot open the files of the layer");
+		return error_set_errno(reterr, errno == ENOENT ? ABOX_E_DAMAGED : ABOX_E_SYSTEM, STAGE, id,
+			errno, "cannot open the files of the layer");
 	return fd;
 }
 
 /* The root of a layer is what the box sees as its workspace. */
 static int dress_root(int data_fd, const struct layer_ids *ids, int model_fd)
 {
-	struct stat st = { .st_mode = 0755 };
+	struct stat st = {.st_mode = 0755};
 
 	if (model_fd >= 0 && fstat(model_fd, &st) < 0)
 		return -errno;
@@ -89,7 +89,7 @@ int layer_new_live(int home_fd, enum layer_flavour flavour, const struct layer_i
 	char retid[STORE_ID_BYTES], abox_error **reterr)
 {
 	_cleanup_(fd_closep) int layer_fd = -EBADF, data_fd = -EBADF, work_fd = -EBADF;
-	struct layer_record record = { .flavour = flavour, .ids = *ids };
+	struct layer_record record = {.flavour = flavour, .ids = *ids};
 	int r;
 
 	layer_fd = make_layer(home_fd, record.id, reterr);
@@ -103,7 +103,8 @@ int layer_new_live(int home_fd, enum layer_flavour flavour, const struct layer_i
 		return work_fd;
 	r = dress_root(data_fd, ids, model_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, record.id, -r, "cannot give the layer to the box");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, STAGE, record.id, -r, "cannot give the layer to the box");
 	if (fsync(data_fd) < 0)
 		return error_set_errno(reterr, ABOX_E_IO, STAGE, record.id, errno, "cannot sync the layer");
 	r = layer_record_write(layer_fd, &record, reterr);
@@ -123,7 +124,8 @@ int layer_reset_work(int layer_fd, abox_error **reterr)
 
 	r = path_remove_tree(layer_fd, "work");
 	if (r < 0 && r != -ENOENT)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, "work", -r, "cannot clear the work folder");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, STAGE, "work", -r, "cannot clear the work folder");
 	fd = home_make_folder(layer_fd, "work", true, reterr);
 	return fd < 0 ? fd : 0;
 }
@@ -131,10 +133,11 @@ int layer_reset_work(int layer_fd, abox_error **reterr)
 void layer_chain_clear(struct layer_chain *chain)
 {
 	free(chain->records);
-	*chain = (struct layer_chain){ 0 };
+	*chain = (struct layer_chain){0};
 }
 
-static int read_one(int home_fd, const char *id, enum layer_flavour flavour, struct layer_record *ret, abox_error **reterr)
+static int read_one(int home_fd, const char *id, enum layer_flavour flavour, struct layer_record *ret,
+	abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = layer_open(home_fd, id, reterr);
 	int r;
@@ -152,9 +155,10 @@ static int read_one(int home_fd, const char *id, enum layer_flavour flavour, str
 	return 0;
 }
 
-int layer_chain_read(int home_fd, const char *id, enum layer_flavour flavour, struct layer_chain *ret, abox_error **reterr)
+int layer_chain_read(
+	int home_fd, const char *id, enum layer_flavour flavour, struct layer_chain *ret, abox_error **reterr)
 {
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	char next[STORE_ID_BYTES];
 	size_t allocated = 0;
 
@@ -178,7 +182,7 @@ int layer_chain_read(int home_fd, const char *id, enum layer_flavour flavour, st
 		memcpy(next, chain.records[chain.n++].parent, STORE_ID_BYTES);
 	}
 	*ret = chain;
-	chain = (struct layer_chain){ 0 };
+	chain = (struct layer_chain){0};
 	return 0;
 }
 
@@ -195,7 +199,7 @@ int layer_seal(int layer_fd, struct layer_record *record, abox_error **reterr)
 	if (r < 0)
 		return r;
 	record->frozen = true;
-	record->n_entries = seal.n_entries - 1;	/* the root is no change */
+	record->n_entries = seal.n_entries - 1; /* the root is no change */
 	record->n_bytes = seal.n_bytes;
 	memcpy(record->digest, seal.digest, sizeof(record->digest));
 	return 0;
@@ -220,7 +224,8 @@ int layer_check(int home_fd, const char *id, abox_error **reterr)
 	if (r < 0)
 		return r;
 	if (!record.frozen || strcmp(seal.digest, record.digest) != 0)
-		return error_set(reterr, ABOX_E_DAMAGED, STAGE, id, "the files of the layer are not what they were");
+		return error_set(
+			reterr, ABOX_E_DAMAGED, STAGE, id, "the files of the layer are not what they were");
 	return 0;
 }
 
@@ -248,7 +253,8 @@ int layer_build_begin(struct layer_build *ret, abox_error **reterr)
 	if (r >= 0) {
 		r = dress_root(build.data_fd, &build.ids, -EBADF);
 		if (r < 0)
-			r = error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, build.id, -r, "cannot give the layer to the box");
+			r = error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, build.id, -r,
+				"cannot give the layer to the box");
 	}
 	if (r < 0)
 		layer_build_clear(&build);

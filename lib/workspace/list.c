@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What there is: all workspaces, their snapshots, and who descends from whom. What is promised: reading only; a record
- * that cannot be read is shown as such and keeps nobody from seeing the others.
+ * What there is: all workspaces, their snapshots, and who descends from whom. What is promised: reading only;
+ * a record that cannot be read is shown as such and keeps nobody from seeing the others.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -29,15 +29,16 @@ static int is_workspace(const struct dirent *entry)
 	return home_is_id(entry->d_name);
 }
 
-static int each_one(int home_fd, const char *id, int (*fn)(void *userdata, abox_workspace *workspace, abox_error **reterr),
-	void *userdata, uint64_t *n_unreadable, abox_error **reterr)
+static int each_one(int home_fd, const char *id,
+	int (*fn)(void *userdata, abox_workspace *workspace, abox_error **reterr), void *userdata,
+	uint64_t *n_unreadable, abox_error **reterr)
 {
 	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL;
 	int r;
 
 	r = workspace_open_id(home_fd, id, &workspace, NULL);
 	if (r == ABOX_E_NOT_FOUND)
-		return 0;	/* being made, or removed meanwhile */
+		return 0; /* being made, or removed meanwhile */
 	if (r == ABOX_E_MEMORY)
 		return r;
 	if (r < 0) {
@@ -47,8 +48,8 @@ static int each_one(int home_fd, const char *id, int (*fn)(void *userdata, abox_
 	return fn(userdata, workspace, reterr);
 }
 
-int workspace_each(int home_fd, int (*fn)(void *userdata, abox_workspace *workspace, abox_error **reterr), void *userdata,
-	uint64_t *retn_unreadable, abox_error **reterr)
+int workspace_each(int home_fd, int (*fn)(void *userdata, abox_workspace *workspace, abox_error **reterr),
+	void *userdata, uint64_t *retn_unreadable, abox_error **reterr)
 {
 	struct dirent **entries = NULL;
 	uint64_t n_unreadable = 0;
@@ -56,7 +57,8 @@ int workspace_each(int home_fd, int (*fn)(void *userdata, abox_workspace *worksp
 
 	n = scandirat(home_fd, HOME_WORKSPACES, &entries, is_workspace, compare_ids);
 	if (n < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, HOME_WORKSPACES, errno, "cannot list the workspaces");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, STAGE, HOME_WORKSPACES, errno, "cannot list the workspaces");
 	for (int i = 0; i < n; i++) {
 		if (r >= 0)
 			r = each_one(home_fd, entries[i]->d_name, fn, userdata, &n_unreadable, reterr);
@@ -115,7 +117,8 @@ static int look_in(void *userdata, abox_workspace *workspace, abox_error **reter
 	return 0;
 }
 
-static int find_within(int home_fd, const char *ref, const char *colon, struct search *search, abox_error **reterr)
+static int find_within(
+	int home_fd, const char *ref, const char *colon, struct search *search, abox_error **reterr)
 {
 	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL;
 	_cleanup_(freep) char *name = strndup(ref, (size_t)(colon - ref));
@@ -131,29 +134,32 @@ static int find_within(int home_fd, const char *ref, const char *colon, struct s
 	return r < 0 ? r : look_in(search, workspace, reterr);
 }
 
-int abox_workspace_find_snapshot(const char *ref, abox_workspace **ret, char **retsnapshot, abox_error **reterr)
+int abox_workspace_find_snapshot(
+	const char *ref, abox_workspace **ret, char **retsnapshot, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int home_fd = -EBADF;
-	struct search search = { .wanted = ref };
+	struct search search = {.wanted = ref};
 	const char *colon;
 	char *id;
 	int r;
 
 	if (!ref || !ret || !retsnapshot)
-		return error_set(reterr, ABOX_E_INVALID, STAGE, NULL, "ref, ret and retsnapshot are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, STAGE, NULL, "ref, ret and retsnapshot are required");
 	home_fd = home_open(reterr);
 	if (home_fd < 0)
 		return home_fd;
 	colon = strchr(ref, ':');
-	r = colon ? find_within(home_fd, ref, colon, &search, reterr) :
-		    workspace_each(home_fd, look_in, &search, NULL, reterr);
+	r = colon ? find_within(home_fd, ref, colon, &search, reterr)
+		  : workspace_each(home_fd, look_in, &search, NULL, reterr);
 	if (r < 0)
 		return r;
 	if (search.n == 0)
 		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, ref, "there is no such snapshot");
 	if (search.n > 1)
 		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_CONFLICT, STAGE, ref, "%zu workspaces have a snapshot of this name", search.n),
+			error_set(reterr, ABOX_E_CONFLICT, STAGE, ref,
+				"%zu workspaces have a snapshot of this name", search.n),
 			"write WORKSPACE:SNAPSHOT, or the id of the snapshot");
 	id = strdup(search.snapshot);
 	if (!id)
@@ -166,13 +172,15 @@ int abox_workspace_find_snapshot(const char *ref, abox_workspace **ret, char **r
 	return r;
 }
 
-/* The tree is a flat list in which each names its parent: snapshots, and workspaces with the snapshot they lie above. */
+/* The tree is a flat list in which each names its parent: snapshots, and workspaces with the snapshot they
+ * lie above. */
 static int put_text(struct json *object, const char *name, const char *text)
 {
 	return string_empty(text) ? 0 : json_put_member(object, name, json_new_string(text));
 }
 
-static int add_snapshot_node(struct json *nodes, const struct workspace_record *record, const struct snapshot_record *snapshot)
+static int add_snapshot_node(
+	struct json *nodes, const struct workspace_record *record, const struct snapshot_record *snapshot)
 {
 	struct json *node = NULL;
 	int r;
@@ -180,7 +188,8 @@ static int add_snapshot_node(struct json *nodes, const struct workspace_record *
 	r = snapshot_record_to_json(snapshot, &node);
 	if (r < 0)
 		return r;
-	if (json_put_member(node, "kind", json_new_string("snapshot")) < 0 || put_text(node, "workspace", record->id) < 0) {
+	if (json_put_member(node, "kind", json_new_string("snapshot")) < 0 ||
+		put_text(node, "workspace", record->id) < 0) {
 		json_unref(node);
 		return ABOX_E_MEMORY;
 	}
@@ -199,8 +208,9 @@ static int add_workspace_nodes(void *userdata, abox_workspace *workspace, abox_e
 			return r;
 	}
 	node = json_new_object();
-	if (!node || json_put_member(node, "kind", json_new_string("workspace")) < 0 || put_text(node, "id", record->id) < 0 ||
-		put_text(node, "name", record->name) < 0 || put_text(node, "parent", record->head) < 0 ||
+	if (!node || json_put_member(node, "kind", json_new_string("workspace")) < 0 ||
+		put_text(node, "id", record->id) < 0 || put_text(node, "name", record->name) < 0 ||
+		put_text(node, "parent", record->head) < 0 ||
 		put_text(node, "origin", record->base.workspace) < 0 ||
 		json_put_member(node, "created_usec", json_new_integer((int64_t)record->created_usec)) < 0) {
 		json_unref(node);

@@ -2,8 +2,8 @@
 /*
  * What a layer is made of beside plain files: the marks of overlayfs, and whose ids its files carry.
  *
- * Security: marks are read and written in the flavour of the layer only. A file of the box may carry an attribute of
- * the other flavour; taken for a mark it would hide files of the base.
+ * Security: marks are read and written in the flavour of the layer only. A file of the box may carry an
+ * attribute of the other flavour; taken for a mark it would hide files of the base.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ int layer_is_opaque(int dir_fd, enum layer_flavour flavour)
 	n = getxattr(self, opaque_name(flavour), value, sizeof(value));
 	if (n < 0)
 		return errno == ENODATA || errno == ENOTSUP || errno == ERANGE ? 0 : -errno;
-	return n == 1 && value[0] == 'y';	/* "x" marks a folder with whiteouts of another kind; not ours */
+	return n == 1 && value[0] == 'y'; /* "x" marks a folder with whiteouts of another kind; not ours */
 }
 
 int layer_set_opaque(int dir_fd, enum layer_flavour flavour)

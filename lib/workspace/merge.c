@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Merging layers that have become many: a name that is nowhere costs a look into each of them. The newest ones become
- * one, files by hard link, so no content is copied; snapshots keep the layers that they name. What is promised: the
- * merged layer stands for exactly the same tree, and the chain changes in one replacement of the record.
+ * Merging layers that have become many: a name that is nowhere costs a look into each of them. The newest
+ * ones become one, files by hard link, so no content is copied; snapshots keep the layers that they name.
+ * What is promised: the merged layer stands for exactly the same tree, and the chain changes in one
+ * replacement of the record.
  *
- * How: the oldest of them is linked into a new layer, then each newer one is laid over it, whiteouts and opaque
- * folders included. Those stay in the result only where something lies below that they hide.
+ * How: the oldest of them is linked into a new layer, then each newer one is laid over it, whiteouts and
+ * opaque folders included. Those stay in the result only where something lies below that they hide.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,7 +32,7 @@
 
 struct merging {
 	enum layer_flavour flavour;
-	bool keep_marks;		/* something lies below */
+	bool keep_marks; /* something lies below */
 	int to_fd;
 	struct descent target;
 	abox_error **reterr;
@@ -39,7 +40,8 @@ struct merging {
 
 static int fail(const struct merging *merging, int sys_errno, const char *path, const char *what)
 {
-	return error_set_errno(merging->reterr, ABOX_E_IO, STAGE, path[0] ? path : ".", sys_errno, "cannot merge: %s", what);
+	return error_set_errno(
+		merging->reterr, ABOX_E_IO, STAGE, path[0] ? path : ".", sys_errno, "cannot merge: %s", what);
 }
 
 /* What the newer layer hides. */
@@ -50,7 +52,8 @@ static int clear_name(const struct merging *merging, const char *name)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* A mark that sends the reader elsewhere: such a layer was not made by us, and merging would lose what it means. */
+/* A mark that sends the reader elsewhere: such a layer was not made by us, and merging would lose what it
+ * means. */
 static bool is_redirect(const struct merging *merging, const char *name)
 {
 	size_t len = strlen(layer_attribute_prefix(merging->flavour));
@@ -59,7 +62,8 @@ static bool is_redirect(const struct merging *merging, const char *name)
 	       (strcmp(name + len, "redirect") == 0 || strcmp(name + len, "metacopy") == 0);
 }
 
-/* Marks of our own stay out, all that the box wrote comes along (a plain user's escaped `user.overlay.overlay.`, too). */
+/* Marks of our own stay out, all that the box wrote comes along (a plain user's escaped
+ * `user.overlay.overlay.`, too). */
 static bool is_content(const struct merging *merging, const char *name)
 {
 	const char *prefix = layer_attribute_prefix(merging->flavour);
@@ -70,7 +74,7 @@ static bool is_content(const struct merging *merging, const char *name)
 
 static int drop_attributes(int fd)
 {
-	_cleanup_(attribute_list_clear) struct attribute_list list = { 0 };
+	_cleanup_(attribute_list_clear) struct attribute_list list = {0};
 	char self[40];
 	int r;
 
@@ -84,7 +88,7 @@ static int drop_attributes(int fd)
 
 static int copy_folder_attributes(const struct merging *merging, int from_fd, int to_fd, const char *path)
 {
-	_cleanup_(attribute_list_clear) struct attribute_list list = { 0 };
+	_cleanup_(attribute_list_clear) struct attribute_list list = {0};
 	int r;
 
 	r = attribute_list_read(from_fd, &list);
@@ -93,7 +97,8 @@ static int copy_folder_attributes(const struct merging *merging, int from_fd, in
 		size_t len;
 
 		if (is_redirect(merging, list.names[i]))
-			return error_set(merging->reterr, ABOX_E_UNSUPPORTED, STAGE, path, "the layer redirects this folder");
+			return error_set(merging->reterr, ABOX_E_UNSUPPORTED, STAGE, path,
+				"the layer redirects this folder");
 		if (!is_content(merging, list.names[i]))
 			continue;
 		r = attribute_read(from_fd, list.names[i], &value, &len);
@@ -106,7 +111,7 @@ static int copy_folder_attributes(const struct merging *merging, int from_fd, in
 /* A folder of the newer layer is as it says there. */
 static int dress_folder(const struct merging *merging, const struct tree_entry *entry, int from_fd, int to_fd)
 {
-	struct timespec times[2] = { entry->st.st_atim, entry->st.st_mtim };
+	struct timespec times[2] = {entry->st.st_atim, entry->st.st_mtim};
 	int opaque = layer_is_opaque(to_fd, merging->flavour), r = opaque;
 
 	if (r >= 0)
@@ -125,7 +130,8 @@ static int dress_folder(const struct merging *merging, const struct tree_entry *
 	return r < 0 ? fail(merging, -r, entry->path, "owner, mode or times") : 0;
 }
 
-/* Makes the folder where it is not there, or is to be hidden. Returns 1 when whatever lies below stays hidden. */
+/* Makes the folder where it is not there, or is to be hidden. Returns 1 when whatever lies below stays
+ * hidden. */
 static int place_folder(const struct merging *merging, const struct tree_entry *entry, int opaque)
 {
 	int dir_fd = descent_fd(&merging->target), r = 0;
@@ -155,7 +161,8 @@ static int on_enter(void *userdata, const struct tree_entry *entry, int fd)
 	r = opaque < 0 ? opaque : place_folder(merging, entry, opaque);
 	if (r < 0)
 		return fail(merging, -r, entry->path, "the folder");
-	sub_fd = openat(descent_fd(&merging->target), entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	sub_fd = openat(
+		descent_fd(&merging->target), entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (sub_fd < 0)
 		return fail(merging, errno, entry->path, "the folder");
 	if (r > 0 && merging->keep_marks)
@@ -200,13 +207,15 @@ static int on_other(void *userdata, const struct tree_entry *entry)
 		return r < 0 ? fail(merging, -r, entry->path, "the whiteout") : 0;
 	}
 	if (linkat(entry->dir_fd, entry->name, dir_fd, entry->name, 0) < 0)
-		return fail(merging, errno, entry->path, "the link");	/* EMLINK too: the chain then stays as it is */
+		return fail(merging, errno, entry->path,
+			"the link"); /* EMLINK too: the chain then stays as it is */
 	return 0;
 }
 
 static int lay_over(struct merging *merging, int home_fd, const char *id)
 {
-	struct tree_visitor visitor = { .enter = on_enter, .leave = on_leave, .other = on_other, .userdata = merging };
+	struct tree_visitor visitor = {
+		.enter = on_enter, .leave = on_leave, .other = on_other, .userdata = merging};
 	_cleanup_(fd_closep) int layer_fd = layer_open(home_fd, id, merging->reterr), data_fd = -EBADF;
 	int fd, r;
 
@@ -224,14 +233,16 @@ static int lay_over(struct merging *merging, int home_fd, const char *id)
 	return r;
 }
 
-/* How many of the newest: at least half of those that are allowed, and further while the next one is not much larger
- * than all before it, so that each file is linked a few times only, however many snapshots there are. */
+/* How many of the newest: at least half of those that are allowed, and further while the next one is not much
+ * larger than all before it, so that each file is linked a few times only, however many snapshots there are.
+ */
 static size_t choose(const struct layer_chain *chain)
 {
 	size_t n_changes = chain->n, n = 0;
 	uint64_t sum = 0;
 
-	while (n_changes > 0 && (chain->records[n_changes - 1].is_base || chain->records[n_changes - 1].is_full))
+	while (n_changes > 0 &&
+		(chain->records[n_changes - 1].is_base || chain->records[n_changes - 1].is_full))
 		n_changes--;
 	if (n_changes <= STORE_MERGE_ABOVE)
 		return 0;
@@ -241,13 +252,14 @@ static size_t choose(const struct layer_chain *chain)
 	return n_changes - n + 1 > STORE_MERGE_ABOVE ? n_changes : n;
 }
 
-static int replace_chain(abox_workspace *workspace, const struct layer_chain *chain, size_t n, abox_error **reterr)
+static int replace_chain(
+	abox_workspace *workspace, const struct layer_chain *chain, size_t n, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record next = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
 	_cleanup_(layer_build_clear) struct layer_build build = LAYER_BUILD_INIT;
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
-	struct merging merging = { .flavour = workspace->record.flavour, .reterr = reterr };
-	struct layer_record layer = { 0 };
+	struct merging merging = {.flavour = workspace->record.flavour, .reterr = reterr};
+	struct layer_record layer = {0};
 	int r;
 
 	r = layer_build_begin(&build, reterr);
@@ -256,8 +268,8 @@ static int replace_chain(abox_workspace *workspace, const struct layer_chain *ch
 	build.flavour = workspace->record.flavour;
 	build.ids = workspace->record.ids;
 	merging.to_fd = build.data_fd;
-	merging.keep_marks = n < chain->n ||
-		(workspace->record.mode == WORKSPACE_OVERLAY && workspace->record.base.kind == BASE_FOLDER);
+	merging.keep_marks = n < chain->n || (workspace->record.mode == WORKSPACE_OVERLAY &&
+						     workspace->record.base.kind == BASE_FOLDER);
 	for (size_t i = n; r >= 0 && i > 0; i--)
 		r = lay_over(&merging, workspace->home_fd, chain->records[i - 1].id);
 	if (r < 0)
@@ -279,11 +291,12 @@ static int replace_chain(abox_workspace *workspace, const struct layer_chain *ch
 
 int workspace_merge(abox_workspace *workspace, abox_error **reterr)
 {
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	size_t n;
 	int r;
 
-	r = layer_chain_read(workspace->home_fd, workspace->record.parent, workspace->record.flavour, &chain, reterr);
+	r = layer_chain_read(
+		workspace->home_fd, workspace->record.parent, workspace->record.flavour, &chain, reterr);
 	if (r < 0)
 		return r;
 	n = choose(&chain);

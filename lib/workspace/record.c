@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Records as JSON files. What is promised: what was read was whole and well-formed, and a file that this release does
- * not understand is refused rather than half understood. Replacing is atomic (home_replace_file()).
+ * Records as JSON files. What is promised: what was read was whole and well-formed, and a file that this
+ * release does not understand is refused rather than half understood. Replacing is atomic
+ * (home_replace_file()).
  */
 #include "workspace/record.h"
 
@@ -21,16 +22,16 @@
 #define MAX_BYTES (64U << 20)
 #define MAX_SNAPSHOTS 100000U
 
-static const char *const mode_names[] = { "overlay", "copy", "direct" };
-static const char *const flavour_names[] = { "trusted", "user" };
-static const char *const base_names[] = { "empty", "dir", "tar" };
-static const char *const ids_names[] = { "own", "range" };
+static const char *const mode_names[] = {"overlay", "copy", "direct"};
+static const char *const flavour_names[] = {"trusted", "user"};
+static const char *const base_names[] = {"empty", "dir", "tar"};
+static const char *const ids_names[] = {"own", "range"};
 
 void workspace_base_clear(struct workspace_base *base)
 {
 	free(base->path);
 	free(base->digest);
-	*base = (struct workspace_base){ 0 };
+	*base = (struct workspace_base){0};
 }
 
 int workspace_base_copy(const struct workspace_base *base, struct workspace_base *ret)
@@ -50,7 +51,7 @@ int workspace_base_copy(const struct workspace_base *base, struct workspace_base
 void snapshot_record_clear(struct snapshot_record *snapshot)
 {
 	free(snapshot->name);
-	*snapshot = (struct snapshot_record){ 0 };
+	*snapshot = (struct snapshot_record){0};
 }
 
 void workspace_record_clear(struct workspace_record *record)
@@ -61,7 +62,7 @@ void workspace_record_clear(struct workspace_record *record)
 	free(record->name);
 	free(record->task);
 	workspace_base_clear(&record->base);
-	*record = (struct workspace_record){ 0 };
+	*record = (struct workspace_record){0};
 }
 
 /* Writing: members that are empty are left out. `failed` is looked at once. */
@@ -93,8 +94,8 @@ static void put_bound(struct writer *writer, const char *name, uint64_t number)
 		put_number(writer, name, number);
 }
 
-/* A path may hold any byte; JSON texts are UTF-8: as everywhere in the library, other bytes travel as U+DC80 and up,
- * which a JSON text cannot hold either. So a path is kept in hexadecimal where it is not UTF-8. */
+/* A path may hold any byte; JSON texts are UTF-8: as everywhere in the library, other bytes travel as U+DC80
+ * and up, which a JSON text cannot hold either. So a path is kept in hexadecimal where it is not UTF-8. */
 static void put_path(struct writer *writer, const char *path)
 {
 	struct json *value;
@@ -126,7 +127,7 @@ static int writer_take(struct writer *writer, struct json **ret)
 
 static struct json *ids_to_json(const struct layer_ids *ids)
 {
-	struct writer writer = { .object = json_new_object() };
+	struct writer writer = {.object = json_new_object()};
 	struct json *json = NULL;
 
 	if (!writer.object)
@@ -143,7 +144,7 @@ static struct json *ids_to_json(const struct layer_ids *ids)
 
 static struct json *base_to_json(const struct workspace_base *base)
 {
-	struct writer writer = { .object = json_new_object() };
+	struct writer writer = {.object = json_new_object()};
 	struct json *json = NULL;
 
 	if (!writer.object)
@@ -162,7 +163,7 @@ static struct json *base_to_json(const struct workspace_base *base)
 
 int snapshot_record_to_json(const struct snapshot_record *snapshot, struct json **ret)
 {
-	struct writer writer = { .object = json_new_object() };
+	struct writer writer = {.object = json_new_object()};
 
 	if (!writer.object)
 		return ABOX_E_MEMORY;
@@ -184,7 +185,8 @@ static struct json *snapshots_to_json(const struct workspace_record *record)
 	for (size_t i = 0; array && i < record->n_snapshots; i++) {
 		struct json *snapshot = NULL;
 
-		if (snapshot_record_to_json(&record->snapshots[i], &snapshot) < 0 || json_append_element(array, snapshot) < 0)
+		if (snapshot_record_to_json(&record->snapshots[i], &snapshot) < 0 ||
+			json_append_element(array, snapshot) < 0)
 			array = json_unref(array);
 	}
 	return array;
@@ -192,7 +194,7 @@ static struct json *snapshots_to_json(const struct workspace_record *record)
 
 int workspace_record_to_json(const struct workspace_record *record, struct json **ret)
 {
-	struct writer writer = { .object = json_new_object() };
+	struct writer writer = {.object = json_new_object()};
 
 	if (!writer.object)
 		return ABOX_E_MEMORY;
@@ -219,7 +221,7 @@ int workspace_record_to_json(const struct workspace_record *record, struct json 
 
 static int layer_record_to_json(const struct layer_record *record, struct json **ret)
 {
-	struct writer writer = { .object = json_new_object() };
+	struct writer writer = {.object = json_new_object()};
 
 	if (!writer.object)
 		return ABOX_E_MEMORY;
@@ -321,7 +323,7 @@ static uint32_t get_word(struct reader *reader, const char *name, const char *co
 
 static struct reader read_within(struct reader *reader, const char *name)
 {
-	struct reader inner = { .object = json_member(reader->object, name), .file = reader->file };
+	struct reader inner = {.object = json_member(reader->object, name), .file = reader->file};
 
 	if (json_kind(inner.object) != JSON_KIND_OBJECT)
 		wrong(reader, name);
@@ -410,7 +412,7 @@ static void get_snapshots(struct reader *reader, struct workspace_record *ret)
 		return;
 	}
 	for (size_t i = 0; i < n; i++) {
-		struct reader inner = { .object = json_element(array, i), .file = reader->file };
+		struct reader inner = {.object = json_element(array, i), .file = reader->file};
 
 		get_snapshot(&inner, &ret->snapshots[ret->n_snapshots++]);
 		leave(reader, &inner);
@@ -419,7 +421,7 @@ static void get_snapshots(struct reader *reader, struct workspace_record *ret)
 
 static int read_file(int dir_fd, const char *file, struct json **ret, abox_error **reterr)
 {
-	const struct json_bounds bounds = { .max_bytes = MAX_BYTES, .max_depth = 8, .stage = STAGE };
+	const struct json_bounds bounds = {.max_bytes = MAX_BYTES, .max_depth = 8, .stage = STAGE};
 	_cleanup_(json_unrefp) struct json *json = NULL;
 	_cleanup_(freep) char *text = NULL;
 	size_t len;
@@ -436,7 +438,8 @@ static int read_file(int dir_fd, const char *file, struct json **ret, abox_error
 	if (r < 0 || json_kind(json) != JSON_KIND_OBJECT)
 		return error_set(reterr, ABOX_E_DAMAGED, STAGE, file, "the record is not JSON");
 	if (json_number(json_member(json, "format")) > STORE_FORMAT)
-		return error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, file, "made by a newer release (format %lld)",
+		return error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, file,
+			"made by a newer release (format %lld)",
 			(long long)json_number(json_member(json, "format")));
 	*ret = steal_ptr(json);
 	return 0;
@@ -447,15 +450,16 @@ static int reader_end(const struct reader *reader, abox_error **reterr)
 	if (reader->memory)
 		return ABOX_E_MEMORY;
 	if (reader->wrong)
-		return error_set(reterr, ABOX_E_DAMAGED, STAGE, reader->file, "the record is damaged at '%s'", reader->wrong);
+		return error_set(reterr, ABOX_E_DAMAGED, STAGE, reader->file, "the record is damaged at '%s'",
+			reader->wrong);
 	return 0;
 }
 
 int workspace_record_read(int dir_fd, struct workspace_record *ret, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record record = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record record = {0};
 	_cleanup_(json_unrefp) struct json *json = NULL;
-	struct reader reader = { .file = WORKSPACE_FILE };
+	struct reader reader = {.file = WORKSPACE_FILE};
 	int r;
 
 	r = read_file(dir_fd, WORKSPACE_FILE, &json, reterr);
@@ -485,15 +489,15 @@ int workspace_record_read(int dir_fd, struct workspace_record *ret, abox_error *
 	if (r < 0)
 		return r;
 	*ret = record;
-	record = (struct workspace_record){ 0 };
+	record = (struct workspace_record){0};
 	return 0;
 }
 
 int layer_record_read(int dir_fd, struct layer_record *ret, abox_error **reterr)
 {
 	_cleanup_(json_unrefp) struct json *json = NULL;
-	struct reader reader = { .file = LAYER_FILE };
-	struct layer_record record = { 0 };
+	struct reader reader = {.file = LAYER_FILE};
+	struct layer_record record = {0};
 	const char *digest;
 	int r;
 
@@ -552,7 +556,8 @@ int layer_record_write(int dir_fd, const struct layer_record *record, abox_error
 	return r < 0 ? r : write_file(dir_fd, LAYER_FILE, json, reterr);
 }
 
-const struct snapshot_record *workspace_record_find(const struct workspace_record *record, const char *snapshot)
+const struct snapshot_record *workspace_record_find(
+	const struct workspace_record *record, const char *snapshot)
 {
 	for (size_t i = 0; i < record->n_snapshots; i++) {
 		const struct snapshot_record *each = &record->snapshots[i];

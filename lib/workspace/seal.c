@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The seal of a tree: one digest over all that is in it. A snapshot is told as done only after it was sealed, which
- * reads every byte; a later check makes the seal again and compares.
+ * The seal of a tree: one digest over all that is in it. A snapshot is told as done only after it was sealed,
+ * which reads every byte; a later check makes the seal again and compares.
  *
- * Content is taken in blocks that are not all zero, with their place, so that a file of 8 TiB with nothing in it costs
- * nothing, and the seal does not depend on where a filesystem makes holes.
+ * Content is taken in blocks that are not all zero, with their place, so that a file of 8 TiB with nothing in
+ * it costs nothing, and the seal does not depend on where a filesystem makes holes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #define STAGE ABOX_STAGE_WORKSPACE
 #define BLOCK 4096U
 #define CHUNK (256U << 10)
-#define SYNC_ONE_BY_ONE 256	/* more changed files than this: the whole filesystem at once is cheaper */
+#define SYNC_ONE_BY_ONE 256 /* more changed files than this: the whole filesystem at once is cheaper */
 
 struct sealing {
 	struct tree_seal *seal;
@@ -38,13 +38,13 @@ struct sealing {
 
 static int fail(const struct sealing *sealing, int sys_errno, const char *path, const char *what)
 {
-	return error_set_errno(sealing->reterr, ABOX_E_IO, STAGE, sealing->place, sys_errno, "cannot %s '%.200s'", what,
-		path[0] ? path : ".");
+	return error_set_errno(sealing->reterr, ABOX_E_IO, STAGE, sealing->place, sys_errno,
+		"cannot %s '%.200s'", what, path[0] ? path : ".");
 }
 
 static int seal_attributes(struct pack_writer *writer, int fd)
 {
-	_cleanup_(attribute_list_clear) struct attribute_list list = { 0 };
+	_cleanup_(attribute_list_clear) struct attribute_list list = {0};
 	int r;
 
 	r = attribute_list_read(fd, &list);
@@ -198,7 +198,7 @@ static int on_leave(void *userdata, const struct tree_entry *entry, int fd)
 	struct sealing *sealing = userdata;
 	int r;
 
-	r = digest_update(sealing->digest, &(uint64_t){ UINT64_MAX }, sizeof(uint64_t));	/* up again */
+	r = digest_update(sealing->digest, &(uint64_t){UINT64_MAX}, sizeof(uint64_t)); /* up again */
 	return r < 0 ? r : sync_one(sealing, fd, entry->path);
 }
 
@@ -206,12 +206,14 @@ int tree_seal(int root_fd, const char *place, bool sync, struct tree_seal *ret, 
 {
 	_cleanup_(digest_freep) struct digest *digest = NULL;
 	_cleanup_(freep) char *buffer = malloc(CHUNK);
-	struct sealing sealing = { .seal = ret, .place = place, .reterr = reterr, .sync = sync, .buffer = buffer };
-	struct tree_visitor visitor = { .enter = on_enter, .leave = on_leave, .other = on_other, .userdata = &sealing };
+	struct sealing sealing = {
+		.seal = ret, .place = place, .reterr = reterr, .sync = sync, .buffer = buffer};
+	struct tree_visitor visitor = {
+		.enter = on_enter, .leave = on_leave, .other = on_other, .userdata = &sealing};
 	uint8_t bytes[DIGEST_BYTES];
 	int r;
 
-	*ret = (struct tree_seal){ 0 };
+	*ret = (struct tree_seal){0};
 	if (!buffer)
 		return ABOX_E_MEMORY;
 	r = digest_new(&digest);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Snapshot, fork, restore. What is promised: each is one replacement of workspace.json, so that a crash at any point
- * leaves the old state or the new; what it leaves beside is found by gc. None of them copies what lies below the live
- * layer, and none but the sealing of the change takes time that grows with the tree.
+ * Snapshot, fork, restore. What is promised: each is one replacement of workspace.json, so that a crash at
+ * any point leaves the old state or the new; what it leaves beside is found by gc. None of them copies what
+ * lies below the live layer, and none but the sealing of the change takes time that grows with the tree.
  *
- * Left out, and told so in the header: a workspace without overlay, whose live layer is a whole tree, is copied.
+ * Left out, and told so in the header: a workspace without overlay, whose live layer is a whole tree, is
+ * copied.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@
 static int add_snapshot(struct workspace_record *record, const struct layer_record *layer,
 	const struct abox_snapshot_options *options, abox_error **reterr)
 {
-	struct snapshot_record *snapshots, snapshot = { 0 };
+	struct snapshot_record *snapshots, snapshot = {0};
 	int r;
 
 	snapshots = reallocarray(record->snapshots, record->n_snapshots + 1, sizeof(*snapshots));
@@ -73,8 +74,8 @@ static void keep_last(struct workspace_record *record, uint32_t keep)
 }
 
 /* The live layer becomes a frozen one below a new live layer. */
-static int freeze_live(abox_workspace *workspace, const struct layer_record *layer, const struct abox_snapshot_options *options,
-	struct workspace_record *next, abox_error **reterr)
+static int freeze_live(abox_workspace *workspace, const struct layer_record *layer,
+	const struct abox_snapshot_options *options, struct workspace_record *next, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF, layer_fd = -EBADF, data_fd = -EBADF;
 	int r;
@@ -96,7 +97,7 @@ static int freeze_live(abox_workspace *workspace, const struct layer_record *lay
 	if (r < 0)
 		return r;
 	memcpy(next->parent, layer->id, STORE_ID_BYTES);
-	next->boot[0] = 0;	/* all of it is on the disk */
+	next->boot[0] = 0; /* all of it is on the disk */
 	r = add_snapshot(next, layer, options, reterr);
 	if (r < 0)
 		return r;
@@ -106,12 +107,13 @@ static int freeze_live(abox_workspace *workspace, const struct layer_record *lay
 }
 
 /* Whole trees: the snapshot is a copy, and the live layer stays what it is. */
-static int copy_live(abox_workspace *workspace, const struct abox_snapshot_options *options, struct workspace_record *next,
-	abox_error **reterr)
+static int copy_live(abox_workspace *workspace, const struct abox_snapshot_options *options,
+	struct workspace_record *next, abox_error **reterr)
 {
 	bool direct = next->mode == WORKSPACE_DIRECT;
-	struct tree_copy copy = { .flags = direct ? 0 : TREE_COPY_LAYER, .flavour = next->flavour, .ids = next->ids };
-	struct layer_record layer = { .is_full = true, .is_base = direct };
+	struct tree_copy copy = {
+		.flags = direct ? 0 : TREE_COPY_LAYER, .flavour = next->flavour, .ids = next->ids};
+	struct layer_record layer = {.is_full = true, .is_base = direct};
 	_cleanup_(layer_stack_clear) struct layer_stack stack = LAYER_STACK_INIT;
 	_cleanup_(layer_build_clear) struct layer_build build = LAYER_BUILD_INIT;
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
@@ -144,15 +146,17 @@ static int copy_live(abox_workspace *workspace, const struct abox_snapshot_optio
 	return 0;
 }
 
-static int take_snapshot(abox_workspace *workspace, const struct abox_snapshot_options *options, abox_error **reterr)
+static int take_snapshot(
+	abox_workspace *workspace, const struct abox_snapshot_options *options, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record next = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
 	_cleanup_(fd_closep) int layer_fd = -EBADF;
 	struct layer_record layer;
 	int r;
 
 	if (options->name && workspace_record_find(&workspace->record, options->name))
-		return error_set(reterr, ABOX_E_EXISTS, STAGE, options->name, "the workspace has a snapshot of this name");
+		return error_set(reterr, ABOX_E_EXISTS, STAGE, options->name,
+			"the workspace has a snapshot of this name");
 	r = workspace_record_copy(&workspace->record, &next);
 	if (r < 0)
 		return r;
@@ -188,8 +192,8 @@ void abox_snapshot_options_init(struct abox_snapshot_options *options)
 		*options = (struct abox_snapshot_options)ABOX_SNAPSHOT_OPTIONS_INIT;
 }
 
-int abox_workspace_snapshot(abox_workspace *workspace, const struct abox_snapshot_options *options, char **retid,
-	abox_error **reterr)
+int abox_workspace_snapshot(abox_workspace *workspace, const struct abox_snapshot_options *options,
+	char **retid, abox_error **reterr)
 {
 	static const struct abox_snapshot_options defaults = ABOX_SNAPSHOT_OPTIONS_INIT;
 	_cleanup_(freep) char *id = NULL;
@@ -212,7 +216,7 @@ int abox_workspace_snapshot(abox_workspace *workspace, const struct abox_snapsho
 	r = take_snapshot(workspace, options, reterr);
 	memcpy(id, workspace->record.head, STORE_ID_BYTES);
 	if (r >= 0 && !(options->flags & ABOX_SNAPSHOT_DEFER_MERGE))
-		(void)workspace_merge(workspace, NULL);	/* the snapshot is made: gc tries again */
+		(void)workspace_merge(workspace, NULL); /* the snapshot is made: gc tries again */
 	n_after = workspace->record.n_snapshots;
 	workspace_unlock(workspace);
 	if (r < 0)
@@ -228,7 +232,7 @@ int abox_workspace_snapshot(abox_workspace *workspace, const struct abox_snapsho
 static int fork_record(const abox_workspace *origin, const struct snapshot_record *snapshot,
 	const struct abox_workspace_options *options, struct workspace_record *ret, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record record = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record record = {0};
 	int r;
 
 	r = home_new_id(record.id, reterr);
@@ -257,17 +261,17 @@ static int fork_record(const abox_workspace *origin, const struct snapshot_recor
 	memcpy(record.head, snapshot->id, STORE_ID_BYTES);
 	memcpy(record.parent, snapshot->layer, STORE_ID_BYTES);
 	*ret = record;
-	record = (struct workspace_record){ 0 };
+	record = (struct workspace_record){0};
 	return 0;
 }
 
 /* A live layer that is a copy of the whole tree in layer `from`, beside layer `parent`. */
-static int build_whole_live(int home_fd, const char *from, const struct workspace_record *record, struct layer_build *ret,
-	char retparent[STORE_ID_BYTES], abox_error **reterr)
+static int build_whole_live(int home_fd, const char *from, const struct workspace_record *record,
+	struct layer_build *ret, char retparent[STORE_ID_BYTES], abox_error **reterr)
 {
-	struct tree_copy copy = { .flags = TREE_COPY_LAYER, .flavour = record->flavour, .ids = record->ids };
+	struct tree_copy copy = {.flags = TREE_COPY_LAYER, .flavour = record->flavour, .ids = record->ids};
 	_cleanup_(fd_closep) int layer_fd = layer_open(home_fd, from, reterr), data_fd = -EBADF;
-	struct layer_record layer, live = { .is_full = true };
+	struct layer_record layer, live = {.is_full = true};
 	int r;
 
 	if (layer_fd < 0)
@@ -294,11 +298,11 @@ static int build_whole_live(int home_fd, const char *from, const struct workspac
 }
 
 /* Puts the fork in place while nobody can remove the snapshot. */
-static int put_fork(abox_workspace *origin, const char *snapshot, struct workspace_record *record, abox_workspace **ret,
-	abox_error **reterr)
+static int put_fork(abox_workspace *origin, const char *snapshot, struct workspace_record *record,
+	abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF, layer_fd = -EBADF, data_fd = -EBADF;
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	const struct snapshot_record *found;
 	int r;
 
@@ -322,17 +326,18 @@ static int put_fork(abox_workspace *origin, const char *snapshot, struct workspa
 	return workspace_begin_new(origin->home_fd, record, data_fd, ret, reterr);
 }
 
-static int fork_snapshot(abox_workspace *origin, const char *snapshot, const struct abox_workspace_options *options,
-	abox_workspace **ret, abox_error **reterr)
+static int fork_snapshot(abox_workspace *origin, const char *snapshot,
+	const struct abox_workspace_options *options, abox_workspace **ret, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record record = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record record = {0};
 	_cleanup_(layer_build_clear) struct layer_build whole = LAYER_BUILD_INIT;
 	const struct snapshot_record *found = workspace_record_find(&origin->record, snapshot);
 	char id[STORE_ID_BYTES];
 	int r;
 
 	if (!found)
-		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
+		return error_set(
+			reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
 	r = fork_record(origin, found, options, &record, reterr);
 	if (r < 0)
 		return r;
@@ -342,7 +347,7 @@ static int fork_snapshot(abox_workspace *origin, const char *snapshot, const str
 			return r;
 		memcpy(record.live, whole.id, STORE_ID_BYTES);
 	}
-	memcpy(id, found->id, STORE_ID_BYTES);	/* the record is read again */
+	memcpy(id, found->id, STORE_ID_BYTES); /* the record is read again */
 	r = put_fork(origin, id, &record, ret, reterr);
 	if (r >= 0)
 		layer_build_taken(&whole);
@@ -358,8 +363,8 @@ static int check_fork_options(const struct abox_workspace_options *options, abox
 	return workspace_check_new(options->name, options->task, options->ttl_usec, reterr);
 }
 
-int abox_workspace_fork(abox_workspace *origin, const char *snapshot, const struct abox_workspace_options *options,
-	abox_workspace **ret, abox_error **reterr)
+int abox_workspace_fork(abox_workspace *origin, const char *snapshot,
+	const struct abox_workspace_options *options, abox_workspace **ret, abox_error **reterr)
 {
 	static const struct abox_workspace_options defaults = ABOX_WORKSPACE_OPTIONS_INIT;
 	static const struct abox_snapshot_options unnamed = ABOX_SNAPSHOT_OPTIONS_INIT;
@@ -386,12 +391,13 @@ int abox_workspace_fork(abox_workspace *origin, const char *snapshot, const stru
 	return r;
 }
 
-static int restore_snapshot(abox_workspace *workspace, const struct snapshot_record *snapshot, abox_error **reterr)
+static int restore_snapshot(
+	abox_workspace *workspace, const struct snapshot_record *snapshot, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF, layer_fd = -EBADF, data_fd = -EBADF;
-	_cleanup_(workspace_record_clear) struct workspace_record next = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
 	_cleanup_(layer_build_clear) struct layer_build whole = LAYER_BUILD_INIT;
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	char old[STORE_ID_BYTES];
 	int r;
 
@@ -446,7 +452,8 @@ int abox_workspace_restore(abox_workspace *workspace, const char *snapshot, abox
 		return r;
 	found = workspace_record_find(&workspace->record, snapshot);
 	if (!found)
-		r = error_set(reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
+		r = error_set(
+			reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
 	else if (workspace->record.mode == WORKSPACE_DIRECT)
 		r = error_remedy(reterr,
 			error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, workspace->record.base.path,
@@ -460,7 +467,7 @@ int abox_workspace_restore(abox_workspace *workspace, const char *snapshot, abox
 
 int abox_workspace_verify(abox_workspace *workspace, const char *snapshot, abox_error **reterr)
 {
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	const struct snapshot_record *found;
 	int r;
 
@@ -471,9 +478,11 @@ int abox_workspace_verify(abox_workspace *workspace, const char *snapshot, abox_
 		return r;
 	found = workspace_record_find(&workspace->record, snapshot);
 	if (!found)
-		r = error_set(reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
+		r = error_set(
+			reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
 	else
-		r = layer_chain_read(workspace->home_fd, found->layer, workspace->record.flavour, &chain, reterr);
+		r = layer_chain_read(
+			workspace->home_fd, found->layer, workspace->record.flavour, &chain, reterr);
 	for (size_t i = 0; r >= 0 && i < chain.n; i++)
 		r = layer_check(workspace->home_fd, chain.records[i].id, reterr);
 	workspace_unlock(workspace);

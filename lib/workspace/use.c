@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A workspace in use: what is written down before a box gets the live layer and after it has given it back, and the
- * mount that the box sees. What is promised: a live layer that may hold less than was written, because the machine went
- * down before it was synced, is never taken for whole.
+ * A workspace in use: what is written down before a box gets the live layer and after it has given it back,
+ * and the mount that the box sees. What is promised: a live layer that may hold less than was written,
+ * because the machine went down before it was synced, is never taken for whole.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 
 static int set_boot(abox_workspace *workspace, const char *boot, abox_error **reterr)
 {
-	_cleanup_(workspace_record_clear) struct workspace_record next = { 0 };
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
 	int r;
 
 	if (strcmp(workspace->record.boot, boot) == 0)
@@ -57,7 +57,7 @@ int workspace_end_use(abox_workspace *workspace, abox_error **reterr)
 {
 	static const char none[64] = "";
 	_cleanup_(fd_closep) int layer_fd = -EBADF;
-	struct layer_record layer = { 0 };
+	struct layer_record layer = {0};
 	int r;
 
 	if (workspace->record.mode == WORKSPACE_DIRECT || !workspace->record.boot[0])
@@ -66,12 +66,12 @@ int workspace_end_use(abox_workspace *workspace, abox_error **reterr)
 	if (layer_fd < 0)
 		return layer_fd;
 	memcpy(layer.id, workspace->record.live, STORE_ID_BYTES);
-	r = layer_seal(layer_fd, &layer, reterr);	/* synced; the seal itself is not kept */
+	r = layer_seal(layer_fd, &layer, reterr); /* synced; the seal itself is not kept */
 	return r < 0 ? r : set_boot(workspace, none, reterr);
 }
 
-int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, uint32_t attributes, int *retmount_fd,
-	struct fault *fault)
+int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, uint32_t attributes,
+	int *retmount_fd, struct fault *fault)
 {
 	struct mount_overlay overlay = {
 		.lower_fds = stack->lower_fds,
@@ -84,6 +84,7 @@ int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, u
 	/* A whole tree, or the only layer: nothing to be laid over each other. */
 	if (stack->is_full || stack->n_lowers + (stack->top_fd >= 0) == 1)
 		return mount_clone(stack->top_fd >= 0 ? stack->top_fd : stack->lower_fds[0], "",
-			attributes | (stack->top_fd >= 0 ? 0 : MOUNT_READONLY), "workspace", retmount_fd, fault);
+			attributes | (stack->top_fd >= 0 ? 0 : MOUNT_READONLY), "workspace", retmount_fd,
+			fault);
 	return mount_new_overlay(&overlay, attributes, "workspace", retmount_fd, fault);
 }

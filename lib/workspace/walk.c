@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Walking a tree that somebody hostile may have made. What is promised: each entry once, in order of name; a bounded
- * number of descriptors whatever the depth; a directory that its owner closed to himself is opened and closed again.
- * That nobody changes the tree meanwhile is left to the caller; a change leads to an error, never out of the tree.
+ * Walking a tree that somebody hostile may have made. What is promised: each entry once, in order of name; a
+ * bounded number of descriptors whatever the depth; a directory that its owner closed to himself is opened
+ * and closed again. That nobody changes the tree meanwhile is left to the caller; a change leads to an error,
+ * never out of the tree.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -39,7 +40,7 @@ int descent_push(struct descent *descent, int fd_taken)
 	/* The first levels stay open, and so does the parent, which the caller may be reading. */
 	if (descent->n > TREE_OPEN_LEVELS)
 		descent->levels[descent->n - 2].fd = fd_close(descent->levels[descent->n - 2].fd);
-	descent->levels[descent->n++] = (struct descent_level){ steal_fd(fd), st.st_dev, st.st_ino };
+	descent->levels[descent->n++] = (struct descent_level){steal_fd(fd), st.st_dev, st.st_ino};
 	return 0;
 }
 
@@ -88,10 +89,11 @@ int tree_open(int dir_fd, const char *name, const struct stat *st)
 	path_fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (path_fd < 0 || fstat(path_fd, &now) < 0)
 		return -errno;
-	if (now.st_ino != st->st_ino || now.st_dev != st->st_dev || (now.st_mode & S_IFMT) != (st->st_mode & S_IFMT))
+	if (now.st_ino != st->st_ino || now.st_dev != st->st_dev ||
+		(now.st_mode & S_IFMT) != (st->st_mode & S_IFMT))
 		return -ESTALE;
 	if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode))
-		return -EINVAL;	/* Security: opening a device or a fifo may do something */
+		return -EINVAL; /* Security: opening a device or a fifo may do something */
 	if ((now.st_mode & READ_BITS(st)) != READ_BITS(st) && geteuid() != 0 && now.st_uid == geteuid()) {
 		int r = change_mode(path_fd, now.st_mode | READ_BITS(st));
 
@@ -100,7 +102,7 @@ int tree_open(int dir_fd, const char *name, const struct stat *st)
 	}
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", path_fd);
 	fd = open(self, flags | O_NOATIME);
-	if (fd < 0 && errno == EPERM)	/* not ours */
+	if (fd < 0 && errno == EPERM) /* not ours */
 		fd = open(self, flags);
 	if (fd < 0) {
 		int r = -errno;
@@ -124,7 +126,7 @@ struct listing {
 	char **names;
 	size_t n;
 	size_t next;
-	size_t path_len;	/* of the path of the directory */
+	size_t path_len; /* of the path of the directory */
 	struct stat st;
 };
 
@@ -133,7 +135,7 @@ static void listing_clear(struct listing *listing)
 	for (size_t i = 0; i < listing->n; i++)
 		free(listing->names[i]);
 	free(listing->names);
-	*listing = (struct listing){ 0 };
+	*listing = (struct listing){0};
 }
 
 static int compare_names(const void *a, const void *b)
@@ -188,7 +190,7 @@ struct walk {
 	const char *place;
 	abox_error **reterr;
 	struct descent descent;
-	struct listing *levels;	/* as many as the descent has */
+	struct listing *levels; /* as many as the descent has */
 	size_t n_levels, allocated;
 	struct text path;
 	uint64_t mnt_id;
@@ -209,8 +211,8 @@ static void walk_clear(struct walk *walk)
 
 static int walk_fail(struct walk *walk, int sys_errno, const char *what)
 {
-	return error_set_errno(walk->reterr, ABOX_E_IO, STAGE, walk->place, sys_errno, "cannot %s '%.200s'", what,
-		walk->path.data && walk->path.data[0] ? walk->path.data : ".");
+	return error_set_errno(walk->reterr, ABOX_E_IO, STAGE, walk->place, sys_errno, "cannot %s '%.200s'",
+		what, walk->path.data && walk->path.data[0] ? walk->path.data : ".");
 }
 
 static int mount_of(int dir_fd, const char *name, uint64_t *ret)
@@ -236,7 +238,7 @@ static int walk_push(struct walk *walk, int fd_taken, const struct stat *st)
 		walk->levels = levels;
 		walk->allocated += 32;
 	}
-	walk->levels[walk->n_levels] = (struct listing){ .path_len = walk->path.len, .st = *st };
+	walk->levels[walk->n_levels] = (struct listing){.path_len = walk->path.len, .st = *st};
 	r = listing_read(&walk->levels[walk->n_levels], fd);
 	if (r >= 0)
 		r = descent_push(&walk->descent, steal_fd(fd));
@@ -266,7 +268,7 @@ static int walk_enter(struct walk *walk, const struct tree_entry *entry)
 
 static int walk_entry(struct walk *walk, const char *name)
 {
-	struct tree_entry entry = { .name = name, .dir_fd = descent_fd(&walk->descent) };
+	struct tree_entry entry = {.name = name, .dir_fd = descent_fd(&walk->descent)};
 	uint64_t mnt_id = walk->mnt_id;
 	int r = 0;
 
@@ -298,7 +300,8 @@ static void walk_cut(struct walk *walk, size_t len)
 static int walk_leave(struct walk *walk)
 {
 	struct listing *listing = &walk->levels[walk->n_levels - 1];
-	struct tree_entry entry = { .path = walk->path.data ? walk->path.data : "", .dir_fd = -EBADF, .st = listing->st };
+	struct tree_entry entry = {
+		.path = walk->path.data ? walk->path.data : "", .dir_fd = -EBADF, .st = listing->st};
 	const char *slash = strrchr(entry.path, '/');
 	int fd = descent_fd(&walk->descent), r = 0;
 
@@ -335,8 +338,8 @@ static int walk_run(struct walk *walk)
 
 int tree_walk(int root_fd, const char *place, const struct tree_visitor *visitor, abox_error **reterr)
 {
-	_cleanup_(walk_clear) struct walk walk = { .visitor = visitor, .place = place, .reterr = reterr };
-	struct tree_entry root = { .path = "", .name = "", .dir_fd = -EBADF };
+	_cleanup_(walk_clear) struct walk walk = {.visitor = visitor, .place = place, .reterr = reterr};
+	struct tree_entry root = {.path = "", .name = "", .dir_fd = -EBADF};
 	int fd, r;
 
 	fd = openat(root_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

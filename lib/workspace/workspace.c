@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Handles of workspaces: finding, locking, reading, replacing the record, and the stack of layers. What is promised: a
- * record that was read under the lock is the truth until the lock is given back. How layers come and go is told in
- * create.c, snapshot.c and gc.c.
+ * Handles of workspaces: finding, locking, reading, replacing the record, and the stack of layers. What is
+ * promised: a record that was read under the lock is the truth until the lock is given back. How layers come
+ * and go is told in create.c, snapshot.c and gc.c.
  */
 #include "workspace/workspace.h"
 
@@ -38,10 +38,11 @@ void workspace_now(int64_t *retsec, uint32_t *retnsec)
 {
 	struct timespec begin, now;
 
-	/* Files get the time of the last tick: what changes in the rest of this one would seem to be from before. */
+	/* Files get the time of the last tick: what changes in the rest of this one would seem to be from
+	 * before. */
 	clock_gettime(CLOCK_REALTIME_COARSE, &begin);
 	do {
-		nanosleep(&(struct timespec){ .tv_nsec = 500000 }, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 		clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	} while (now.tv_sec == begin.tv_sec && now.tv_nsec == begin.tv_nsec);
 	*retsec = begin.tv_sec;
@@ -52,7 +53,7 @@ int workspace_record_copy(const struct workspace_record *record, struct workspac
 {
 	_cleanup_(workspace_record_clear) struct workspace_record copy = *record;
 
-	copy.base = (struct workspace_base){ 0 };
+	copy.base = (struct workspace_base){0};
 	copy.name = record->name ? strdup(record->name) : NULL;
 	copy.task = record->task ? strdup(record->task) : NULL;
 	copy.n_snapshots = 0;
@@ -70,7 +71,7 @@ int workspace_record_copy(const struct workspace_record *record, struct workspac
 			return ABOX_E_MEMORY;
 	}
 	*ret = copy;
-	copy = (struct workspace_record){ 0 };
+	copy = (struct workspace_record){0};
 	return 0;
 }
 
@@ -82,7 +83,7 @@ int workspace_open_id(int home_fd, const char *id, abox_workspace **ret, abox_er
 
 	if (!workspace)
 		return ABOX_E_MEMORY;
-	*workspace = (abox_workspace){ .refs = 1, .home_fd = -EBADF, .dir_fd = -EBADF, .lock_fd = -EBADF };
+	*workspace = (abox_workspace){.refs = 1, .home_fd = -EBADF, .dir_fd = -EBADF, .lock_fd = -EBADF};
 	workspace->home_fd = fcntl(home_fd, F_DUPFD_CLOEXEC, 3);
 	if (workspace->home_fd < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, id, errno, "cannot open the workspace");
@@ -126,7 +127,8 @@ int workspace_resolve(int home_fd, const char *ref, char retid[STORE_ID_BYTES], 
 		return 0;
 	}
 	if (!home_is_name(ref))
-		return error_set(reterr, ABOX_E_INVALID, STAGE, ref, "neither the id nor a name of a workspace");
+		return error_set(
+			reterr, ABOX_E_INVALID, STAGE, ref, "neither the id nor a name of a workspace");
 	if (resolve_name(home_fd, ref, retid) < 0)
 		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, ref, "no workspace has this name");
 	return 0;
@@ -138,7 +140,8 @@ static int take_name(int home_fd, const char *name, const char *id, abox_error *
 
 	if (!home_is_name(name))
 		return error_remedy(reterr, error_set(reterr, ABOX_E_INVALID, STAGE, name, "not a name"),
-			"use letters, digits, '.', '_', '-', not at the beginning '.' or '-', at most %d, not an id",
+			"use letters, digits, '.', '_', '-', not at the beginning '.' or '-', at most %d, "
+			"not an id",
 			STORE_NAME_MAX);
 	if (resolve_name(home_fd, name, other) >= 0)
 		return error_set(reterr, ABOX_E_EXISTS, STAGE, name, "workspace %s has this name", other);
@@ -153,7 +156,8 @@ static void give_name_back(int home_fd, const char *name)
 	char path[NAME_PATH_BYTES];
 
 	snprintf(path, sizeof(path), HOME_NAMES "/%s", name);
-	(void)unlinkat(home_fd, path, 0);	/* one that stays leads to nothing, and is taken by whoever wants it */
+	(void)unlinkat(
+		home_fd, path, 0); /* one that stays leads to nothing, and is taken by whoever wants it */
 }
 
 static int sync_sub(int home_fd, const char *name, abox_error **reterr)
@@ -203,7 +207,7 @@ int workspace_commit(abox_workspace *workspace, struct workspace_record *next, a
 		return r;
 	workspace_record_clear(&workspace->record);
 	workspace->record = *next;
-	*next = (struct workspace_record){ 0 };
+	*next = (struct workspace_record){0};
 	return 0;
 }
 
@@ -243,9 +247,11 @@ static int check_still_there(const abox_workspace *workspace, abox_error **reter
 	struct stat now, ours;
 
 	workspace_path(workspace->record.id, path);
-	if (fstat(workspace->dir_fd, &ours) < 0 || fstatat(workspace->home_fd, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
+	if (fstat(workspace->dir_fd, &ours) < 0 ||
+		fstatat(workspace->home_fd, path, &now, AT_SYMLINK_NOFOLLOW) < 0 ||
 		now.st_dev != ours.st_dev || now.st_ino != ours.st_ino)
-		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, workspace->record.id, "the workspace was removed");
+		return error_set(
+			reterr, ABOX_E_NOT_FOUND, STAGE, workspace->record.id, "the workspace was removed");
 	return 0;
 }
 
@@ -265,7 +271,8 @@ int workspace_refresh(abox_workspace *workspace, abox_error **reterr)
 	return 0;
 }
 
-int workspace_lock(abox_workspace *workspace, enum workspace_lock how, uint64_t timeout_usec, abox_error **reterr)
+int workspace_lock(
+	abox_workspace *workspace, enum workspace_lock how, uint64_t timeout_usec, abox_error **reterr)
 {
 	int r;
 
@@ -276,7 +283,8 @@ int workspace_lock(abox_workspace *workspace, enum workspace_lock how, uint64_t 
 		workspace->lock_depth++;
 		return 0;
 	}
-	r = home_lock(workspace->dir_fd, "lock", how == WORKSPACE_EXCLUSIVE, timeout_usec, &workspace->lock_fd, reterr);
+	r = home_lock(workspace->dir_fd, "lock", how == WORKSPACE_EXCLUSIVE, timeout_usec,
+		&workspace->lock_fd, reterr);
 	if (r < 0)
 		return error_prefix(reterr, r, "workspace %s", workspace->record.id);
 	r = workspace_refresh(workspace, reterr);
@@ -323,7 +331,8 @@ int workspace_open_host_base(const struct workspace_base *base, abox_error **ret
 
 	fd = open(base->path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_set_errno(reterr, ABOX_E_STATE, STAGE, base->path, errno, "the source folder cannot be opened");
+		return error_set_errno(
+			reterr, ABOX_E_STATE, STAGE, base->path, errno, "the source folder cannot be opened");
 	if (st.st_dev != base->device || st.st_ino != base->inode)
 		return error_set(reterr, ABOX_E_STATE, STAGE, base->path,
 			"another folder has taken the place of the source folder");
@@ -341,9 +350,10 @@ int workspace_check_trusted(const struct workspace_record *record, abox_error **
 	if (r < 0)
 		return r;
 	if (strcmp(boot, record->boot) == 0)
-		return 0;	/* a crash of a process loses nothing that was written */
+		return 0; /* a crash of a process loses nothing that was written */
 	return error_remedy(reterr,
-		error_set(reterr, ABOX_E_DAMAGED, STAGE, record->id, "it was in use, not yet synced, when the machine went down"),
+		error_set(reterr, ABOX_E_DAMAGED, STAGE, record->id,
+			"it was in use, not yet synced, when the machine went down"),
 		"restore a snapshot");
 }
 
@@ -360,8 +370,8 @@ static int stack_add(struct layer_stack *stack, int fd_taken)
 	return 0;
 }
 
-static int stack_add_layer(const abox_workspace *workspace, struct layer_stack *stack, const struct layer_record *layer,
-	abox_error **reterr)
+static int stack_add_layer(const abox_workspace *workspace, struct layer_stack *stack,
+	const struct layer_record *layer, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int layer_fd = layer_open(workspace->home_fd, layer->id, reterr);
 	int fd;
@@ -376,9 +386,10 @@ static int stack_add_layer(const abox_workspace *workspace, struct layer_stack *
 	return stack_add(stack, fd);
 }
 
-static int stack_add_chain(const abox_workspace *workspace, struct layer_stack *stack, const char *top, abox_error **reterr)
+static int stack_add_chain(
+	const abox_workspace *workspace, struct layer_stack *stack, const char *top, abox_error **reterr)
 {
-	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
 	int r;
 
 	r = layer_chain_read(workspace->home_fd, top, workspace->record.flavour, &chain, reterr);
@@ -387,12 +398,13 @@ static int stack_add_chain(const abox_workspace *workspace, struct layer_stack *
 		if (r < 0 || !chain.records[i].is_full)
 			continue;
 		if (stack->top_fd >= 0 || i > 0)
-			break;		/* what lies below a whole tree is hidden */
-		stack->is_full = true;	/* the snapshot itself is one: below is what it began as */
+			break;         /* what lies below a whole tree is hidden */
+		stack->is_full = true; /* the snapshot itself is one: below is what it began as */
 	}
 	if (r < 0)
 		return r;
-	if (stack->n_base == 0 && workspace->record.mode == WORKSPACE_OVERLAY && workspace->record.base.kind == BASE_FOLDER) {
+	if (stack->n_base == 0 && workspace->record.mode == WORKSPACE_OVERLAY &&
+		workspace->record.base.kind == BASE_FOLDER) {
 		r = workspace_open_host_base(&workspace->record.base, reterr);
 		if (r < 0)
 			return r;
@@ -425,14 +437,17 @@ static int stack_add_live(const abox_workspace *workspace, struct layer_stack *s
 	return 0;
 }
 
-int workspace_open_stack(abox_workspace *workspace, const char *snapshot, struct layer_stack *retstack, abox_error **reterr)
+int workspace_open_stack(
+	abox_workspace *workspace, const char *snapshot, struct layer_stack *retstack, abox_error **reterr)
 {
 	_cleanup_(layer_stack_clear) struct layer_stack stack = LAYER_STACK_INIT;
-	const struct snapshot_record *found = snapshot ? workspace_record_find(&workspace->record, snapshot) : NULL;
+	const struct snapshot_record *found =
+		snapshot ? workspace_record_find(&workspace->record, snapshot) : NULL;
 	int r;
 
 	if (snapshot && !found)
-		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
+		return error_set(
+			reterr, ABOX_E_NOT_FOUND, STAGE, snapshot, "the workspace has no such snapshot");
 	stack.flavour = workspace->record.flavour;
 	stack.ids = workspace->record.ids;
 	if (!found && workspace->record.mode == WORKSPACE_DIRECT) {
@@ -443,7 +458,8 @@ int workspace_open_stack(abox_workspace *workspace, const char *snapshot, struct
 	} else {
 		r = found ? 0 : stack_add_live(workspace, &stack, reterr);
 		if (r >= 0)
-			r = stack_add_chain(workspace, &stack, found ? found->layer : workspace->record.parent, reterr);
+			r = stack_add_chain(
+				workspace, &stack, found ? found->layer : workspace->record.parent, reterr);
 		if (r < 0)
 			return r;
 	}
@@ -508,7 +524,7 @@ int abox_workspace_dump(abox_workspace *workspace, char **retjson, abox_error **
 
 	if (!workspace || !retjson)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, NULL, "workspace and retjson are required");
-	if (workspace->lock_depth == 0) {	/* a record is replaced by rename: reading needs no lock */
+	if (workspace->lock_depth == 0) { /* a record is replaced by rename: reading needs no lock */
 		r = workspace_refresh(workspace, reterr);
 		if (r < 0)
 			return r;

@@ -39,7 +39,8 @@ void scene_fail(struct scene *scene, const char *file, int line, const char *wha
 static void play_child(scene_fn body, struct scene *scene, unsigned int uid)
 {
 	alarm(600);
-	if (uid != 0 && geteuid() == 0 && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
+	if (uid != 0 && geteuid() == 0 &&
+		(setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
 		_exit(3);
 	if (chdir("/") < 0 || setenv("ABOX_HOME", scene->root, 1) < 0)
 		_exit(3);
@@ -49,7 +50,7 @@ static void play_child(scene_fn body, struct scene *scene, unsigned int uid)
 
 static void wait_for(pid_t pid, int fd, unsigned int seconds, char *report, size_t size)
 {
-	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
 	size_t used = 0;
 
 	for (;;) {
@@ -71,7 +72,7 @@ static void wait_for(pid_t pid, int fd, unsigned int seconds, char *report, size
 
 void scene_play_as(scene_fn body, unsigned int seconds, unsigned int uid)
 {
-	struct scene scene = { .root = "/tmp/abox-workspace-XXXXXX" };
+	struct scene scene = {.root = "/tmp/abox-workspace-XXXXXX"};
 	char report[4096] = "", *base;
 	int ends[2], status = 0;
 	pid_t pid;
@@ -91,14 +92,16 @@ void scene_play_as(scene_fn body, unsigned int seconds, unsigned int uid)
 	close(ends[1]);
 	wait_for(pid, ends[0], seconds, report, sizeof(report));
 	close(ends[0]);
-	kill(-pid, SIGKILL);	/* nobody that it started stays */
+	kill(-pid, SIGKILL); /* nobody that it started stays */
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
 	base = strrchr(scene.root, '/');
 	*base = 0;
 	scene.root_fd = open(scene.root, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	cr_expect_eq(path_remove_tree(scene.root_fd, base + 1), 0, "the folder of the test cannot be removed");
+	cr_expect_eq(
+		path_remove_tree(scene.root_fd, base + 1), 0, "the folder of the test cannot be removed");
 	close(scene.root_fd);
-	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0 && !report[0], "uid %u: %s (status %x)", uid, report, status);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0 && !report[0], "uid %u: %s (status %x)", uid,
+		report, status);
 }
 
 void scene_play(scene_fn body, unsigned int seconds)
@@ -165,15 +168,15 @@ static int text_other(void *userdata, const struct tree_entry *entry)
 	} else if (S_ISLNK(entry->st.st_mode)) {
 		(void)!readlinkat(entry->dir_fd, entry->name, content, sizeof(content) - 1);
 	}
-	text_printf(userdata, "%s %o %lld %s%s\n", entry->path, (unsigned int)entry->st.st_mode, S_ISREG(entry->st.st_mode) ?
-		(long long)entry->st.st_size : 0LL, content, hex);
+	text_printf(userdata, "%s %o %lld %s%s\n", entry->path, (unsigned int)entry->st.st_mode,
+		S_ISREG(entry->st.st_mode) ? (long long)entry->st.st_size : 0LL, content, hex);
 	return 0;
 }
 
 char *tree_text(int dir_fd)
 {
 	struct text text = TEXT_INIT;
-	struct tree_visitor visitor = { .enter = text_enter, .other = text_other, .userdata = &text };
+	struct tree_visitor visitor = {.enter = text_enter, .other = text_other, .userdata = &text};
 	char *result = NULL;
 
 	if (tree_walk(dir_fd, "tree", &visitor, NULL) < 0 || text_take(&text, &result) < 0)
@@ -184,8 +187,8 @@ char *tree_text(int dir_fd)
 /* In the child. A plain user needs a user namespace to mount; a box would be there as well. */
 static int enter_namespaces(void)
 {
-	struct id_range uid = { .inside = geteuid(), .outside = geteuid(), .count = 1 };
-	struct id_range gid = { .inside = getegid(), .outside = getegid(), .count = 1 };
+	struct id_range uid = {.inside = geteuid(), .outside = geteuid(), .count = 1};
+	struct id_range gid = {.inside = getegid(), .outside = getegid(), .count = 1};
 
 	if (geteuid() == 0)
 		return unshare(CLONE_NEWNS) < 0 ? -errno : 0;
@@ -207,7 +210,8 @@ static int mount_workspace(const char *id, const char *snapshot, int *retfd)
 	if (r < 0)
 		return r;
 	fault_init(&fault, ABOX_STAGE_WORKSPACE);
-	if (abox_workspace_open(id, &workspace, &error) < 0 || workspace_open_stack(workspace, snapshot, &stack, &error) < 0) {
+	if (abox_workspace_open(id, &workspace, &error) < 0 ||
+		workspace_open_stack(workspace, snapshot, &stack, &error) < 0) {
 		fprintf(stderr, "%s\n", abox_error_get_message(error));
 		return -EIO;
 	}
@@ -219,7 +223,8 @@ static int mount_workspace(const char *id, const char *snapshot, int *retfd)
 	return r < 0 ? -(fault.sys_errno ? fault.sys_errno : EIO) : 0;
 }
 
-static void child_change(const char *id, const char *snapshot, change_fn change, const void *userdata, int out_fd)
+static void child_change(
+	const char *id, const char *snapshot, change_fn change, const void *userdata, int out_fd)
 {
 	_cleanup_(freep) char *text = NULL;
 	int mount_fd = -EBADF, r;
@@ -236,7 +241,8 @@ static void child_change(const char *id, const char *snapshot, change_fn change,
 	_exit(r < 0 ? -r : 0);
 }
 
-static int in_stack(abox_workspace *workspace, const char *snapshot, change_fn change, const void *userdata, char **rettext)
+static int in_stack(abox_workspace *workspace, const char *snapshot, change_fn change, const void *userdata,
+	char **rettext)
 {
 	struct text text = TEXT_INIT;
 	char buffer[65536];

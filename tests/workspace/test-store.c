@@ -15,7 +15,8 @@
 
 TestSuite(store, .timeout = 300);
 
-static struct abox_workspace_options options_of(struct scene *scene, const char *folder, uint32_t mode, char path[128])
+static struct abox_workspace_options options_of(
+	struct scene *scene, const char *folder, uint32_t mode, char path[128])
 {
 	struct abox_workspace_options options = ABOX_WORKSPACE_OPTIONS_INIT;
 
@@ -88,7 +89,7 @@ static void names_body(struct scene *scene)
 	abox_free(json);
 	options.name = "-x";
 	REFUSED(scene, ABOX_E_INVALID, abox_workspace_create(&options, &second, &error));
-	options.name = id;	/* a name that looks like an id could stand for another workspace */
+	options.name = id; /* a name that looks like an id could stand for another workspace */
 	REFUSED(scene, ABOX_E_INVALID, abox_workspace_create(&options, &second, &error));
 	REFUSED(scene, ABOX_E_INVALID, abox_workspace_open("../etc", &second, &error));
 	CALL(scene, abox_workspace_remove("task-1", &error));
@@ -99,7 +100,8 @@ static void names_body(struct scene *scene)
 	CALL(scene, abox_workspace_create(&options, &second, &error));
 }
 
-/* A name belongs to one workspace, leads to it, and is free again when it is removed; nothing stays on the disk. */
+/* A name belongs to one workspace, leads to it, and is free again when it is removed; nothing stays on the
+ * disk. */
 Test(store, names_and_ids)
 {
 	scene_play(names_body, 60);
@@ -113,7 +115,8 @@ static void rounds_body(struct scene *scene)
 	abox_error *error = NULL;
 	int source;
 
-	CHECK(scene, put_file(scene->root_fd, "src/a", "a") == 0 && put_file(scene->root_fd, "src/dir/b", "b") == 0);
+	CHECK(scene, put_file(scene->root_fd, "src/a", "a") == 0 &&
+			     put_file(scene->root_fd, "src/dir/b", "b") == 0);
 	source = openat(scene->root_fd, "src", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	before = tree_text(source);
 	options = options_of(scene, "src", ABOX_WORKSPACE_OVERLAY, path);
@@ -133,7 +136,7 @@ static void rounds_body(struct scene *scene)
 	CHECK(scene, has_line(workspace, NULL, "a 100644 1 2", true));
 	CHECK(scene, has_line(workspace, NULL, "dir/b", false));
 	after = tree_text(source);
-	CHECK(scene, same(after, before));	/* the source is only read */
+	CHECK(scene, same(after, before)); /* the source is only read */
 }
 
 /* Three rounds of write, stop and resume keep every file, and the folder below stays as it was. */
@@ -177,16 +180,25 @@ static void generations_body(struct scene *scene, uint32_t mode, uint32_t flags)
 	CALL(scene, abox_workspace_restore(workspace, third, &error));
 	CHECK(scene, has_line(workspace, NULL, "B 100644 5 other", true));
 	CHECK(scene, has_line(workspace, NULL, "A 100644 7 changed", true));
-	CHECK(scene, has_line(workspace, "one", "A 100644 1 a", true));	/* untouched by all that came after */
+	CHECK(scene, has_line(workspace, "one", "A 100644 1 a", true)); /* untouched by all that came after */
 	CALL(scene, abox_workspace_verify(workspace, "one", &error));
 	CALL(scene, abox_workspace_verify(workspace, third, &error));
 	REFUSED(scene, ABOX_E_NOT_FOUND, abox_workspace_restore(workspace, "four", &error));
 	abox_free(third);
 }
 
-static void overlay_body(struct scene *scene) { generations_body(scene, ABOX_WORKSPACE_OVERLAY, 0); }
-static void copy_body(struct scene *scene) { generations_body(scene, ABOX_WORKSPACE_COPY, 0); }
-static void whole_body(struct scene *scene) { generations_body(scene, ABOX_WORKSPACE_COPY, ABOX_WORKSPACE_NO_OVERLAY); }
+static void overlay_body(struct scene *scene)
+{
+	generations_body(scene, ABOX_WORKSPACE_OVERLAY, 0);
+}
+static void copy_body(struct scene *scene)
+{
+	generations_body(scene, ABOX_WORKSPACE_COPY, 0);
+}
+static void whole_body(struct scene *scene)
+{
+	generations_body(scene, ABOX_WORKSPACE_COPY, ABOX_WORKSPACE_NO_OVERLAY);
+}
 
 /* T17-1: three generations, each restored exactly, twice, in every mode. */
 Test(store, restores_each_generation)
@@ -203,7 +215,8 @@ static void opaque_body(struct scene *scene)
 	abox_error *error = NULL;
 	char path[128], *snapshot = NULL;
 
-	CHECK(scene, put_file(scene->root_fd, "src/d/old", "old") == 0 && put_file(scene->root_fd, "src/e/x", "x") == 0);
+	CHECK(scene, put_file(scene->root_fd, "src/d/old", "old") == 0 &&
+			     put_file(scene->root_fd, "src/e/x", "x") == 0);
 	options = options_of(scene, "src", ABOX_WORKSPACE_OVERLAY, path);
 	CALL(scene, abox_workspace_create(&options, &workspace, &error));
 	CHECK(scene, in_workspace(workspace, write_lines, "r d\nd d\nw d/new new\nr e") == 0);
@@ -218,7 +231,8 @@ static void opaque_body(struct scene *scene)
 	abox_free(snapshot);
 }
 
-/* T17-2, T17-3, B50: a folder that was made anew does not bring its old files back, and a deletion stays one. */
+/* T17-2, T17-3, B50: a folder that was made anew does not bring its old files back, and a deletion stays one.
+ */
 Test(store, deletions_survive_a_snapshot)
 {
 	scene_play(opaque_body, 60);
@@ -246,7 +260,7 @@ static void fork_body(struct scene *scene)
 	CHECK(scene, in_workspace(parent, write_lines, "w only-parent p") == 0);
 	CHECK(scene, has_line(fork, NULL, "only-parent", false));
 	CALL(scene, abox_workspace_dump(fork, &json, &error));
-	CHECK(scene, !strstr(json, "secret-task"));	/* nothing of the run before */
+	CHECK(scene, !strstr(json, "secret-task")); /* nothing of the run before */
 	abox_free(json);
 	CALL(scene, abox_workspace_fork(fork, NULL, NULL, &second, &error));
 	CALL(scene, abox_workspace_remove(abox_workspace_get_id(parent), &error));
@@ -254,7 +268,7 @@ static void fork_body(struct scene *scene)
 	CHECK(scene, has_line(second, NULL, "h 100644 1 h", true));
 	CALL(scene, abox_workspace_remove("fork", &error));
 	CHECK(scene, has_line(second, NULL, "g 100644 7 changed", true));
-	CHECK(scene, count_in(scene, "layers") == 3);	/* g; its change; live */
+	CHECK(scene, count_in(scene, "layers") == 3); /* g; its change; live */
 	CALL(scene, abox_workspace_remove(abox_workspace_get_id(second), &error));
 	CHECK(scene, count_in(scene, "layers") == 0 && count_in(scene, "workspaces") == 0);
 }
@@ -311,7 +325,8 @@ static void lock_body(struct scene *scene)
 	CHECK(scene, strstr(abox_error_get_message(error), who) && abox_error_get_retryable(error));
 	error = abox_error_free(error);
 	REFUSED(scene, ABOX_E_BUSY, abox_workspace_remove(abox_workspace_get_id(workspace), &error));
-	CALL(scene, abox_workspace_fork(again, snapshot, NULL, &fork, &error));	/* a snapshot does not change */
+	CALL(scene,
+		abox_workspace_fork(again, snapshot, NULL, &fork, &error)); /* a snapshot does not change */
 	/* A helper holds it on by the duplicate, whatever the handle does. */
 	fd = workspace_lock_fd(workspace);
 	CHECK(scene, fd >= 0);
@@ -402,7 +417,8 @@ static void reboot_body(struct scene *scene)
 	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
 	CALL(scene, workspace_begin_use(workspace, &error));
 	workspace_unlock(workspace);
-	CHECK(scene, change_record(scene, abox_workspace_get_id(workspace), workspace->record.boot, "another-life") == 0);
+	CHECK(scene, change_record(scene, abox_workspace_get_id(workspace), workspace->record.boot,
+			     "another-life") == 0);
 	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
 	REFUSED(scene, ABOX_E_DAMAGED, workspace_open_stack(workspace, NULL, &stack, &error));
 	REFUSED(scene, ABOX_E_DAMAGED, workspace_begin_use(workspace, &error));
@@ -434,10 +450,10 @@ static void seal_body(struct scene *scene)
 	snprintf(path, sizeof(path), "state/layers/%s/data/file", workspace->record.parent);
 	CHECK(scene, fstatat(scene->root_fd, path, &st, 0) == 0);
 	CHECK(scene, put_file(scene->root_fd, path, "c0ntent") == 0);
-	CHECK(scene, utimensat(scene->root_fd, path, (struct timespec[2]){ st.st_atim, st.st_mtim }, 0) == 0);
+	CHECK(scene, utimensat(scene->root_fd, path, (struct timespec[2]){st.st_atim, st.st_mtim}, 0) == 0);
 	REFUSED(scene, ABOX_E_DAMAGED, abox_workspace_verify(workspace, snapshot, &error));
 	CHECK(scene, put_file(scene->root_fd, path, "content") == 0);
-	CHECK(scene, utimensat(scene->root_fd, path, (struct timespec[2]){ st.st_atim, st.st_mtim }, 0) == 0);
+	CHECK(scene, utimensat(scene->root_fd, path, (struct timespec[2]){st.st_atim, st.st_mtim}, 0) == 0);
 	CALL(scene, abox_workspace_verify(workspace, snapshot, &error));
 	abox_free(snapshot);
 }
@@ -506,7 +522,7 @@ static void replaced_body(struct scene *scene)
 	REFUSED(scene, ABOX_E_STATE, workspace_open_stack(workspace, NULL, &stack, &error));
 	CHECK(scene, path_remove_tree(scene->root_fd, "src") == 0);
 	REFUSED(scene, ABOX_E_STATE, workspace_open_stack(workspace, NULL, &stack, &error));
-	options.source = scene->root;	/* which holds the store */
+	options.source = scene->root; /* which holds the store */
 	REFUSED(scene, ABOX_E_DENIED, abox_workspace_create(&options, &workspace, &error));
 }
 
