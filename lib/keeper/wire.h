@@ -86,7 +86,7 @@ enum {
  *   record.json   as given with START; written before anything else is changed on the host
  *   plan.json     as given with START
  *   cgroups       one absolute folder a line, deepest last, written before it is made: what gc removes when the keeper was killed
- *   state         one word: starting, running, paused, stopped, failed; replaced by rename
+ *   state         one word and newlines: starting, running, paused, stopping, stopped, failed; written in place
  *   report.json   teardown report, once stopped (detached boxes)
  *   N.json        result of command N (detached boxes); N.out, N.err: spooled output
  *
