@@ -33,10 +33,8 @@ static bool read_process(int proc_fd, const char *name, struct process *ret)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	char path[64], text[512];
-	const char *p;
+	char *p;
 	ssize_t n;
-	int parent;
-	char state;
 
 	snprintf(path, sizeof(path), "%.20s/stat", name);
 	fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
@@ -47,9 +45,9 @@ static bool read_process(int proc_fd, const char *name, struct process *ret)
 		return false;
 	text[n] = 0;
 	p = strrchr(text, ')');
-	if (!p || sscanf(p + 1, " %c %d", &state, &parent) != 2 || state == 'Z' || state == 'X')
+	if (!p || p[1] != ' ' || !p[2] || p[2] == 'Z' || p[2] == 'X')
 		return false;
-	*ret = (struct process){ .pid = (pid_t)atoi(name), .parent = parent };
+	*ret = (struct process){ .pid = (pid_t)atoi(name), .parent = (pid_t)atoi(p + 3) };
 	return true;
 }
 

@@ -33,6 +33,8 @@ struct guest_box {
 	size_t n_filter;
 	bool has_rules;
 	bool has_scope;		/* a shepherd reaches its own command's tree only, and that whole */
+	bool filtered_shepherds;	/* commands inherit the filter from their shepherd: compiling it for each costs more
+				 * than all else between clone and exec. Not where commands are born into groups. */
 	bool new_pidns;		/* each command in a pid namespace of its own, whose PID 1 is the shepherd */
 	/* In the new mount namespace of such a shepherd: a /proc that shows its processes. */
 	int (*renew_proc)(const void *userdata, struct fault *fault);

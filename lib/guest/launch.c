@@ -32,6 +32,7 @@
 #endif
 
 #define STACK_BYTES 65536
+#define SECCOMP_FILTERED 2
 
 struct child {
 	const struct launch *launch;
@@ -117,8 +118,10 @@ static int confine(const struct guest_box *box, struct fault *fault)
 		r = caps_no_new_privs(fault);
 	if (r == 0 && box->has_rules)
 		r = landlock_restrict(GUEST_FD_RULES, fault);
-	if (r == 0)
+	if (r == 0 && !box->filtered_shepherds)
 		r = filter_load(box->filter, box->n_filter, fault);
+	if (r == 0 && prctl(PR_GET_SECCOMP) != SECCOMP_FILTERED)
+		return fault_set(fault, ABOX_E_SYSTEM, 0, "filter", "the system call filter is not on");
 	return r;
 }
 
@@ -201,7 +204,6 @@ int launch_start(const struct launch *launch, pid_t *retpid, int *retmaster_fd, 
 	static uint8_t stack[STACK_BYTES] __attribute__((aligned(16)));
 	_cleanup_(fd_closep) int master_fd = -EBADF, slave_fd = -EBADF;
 	struct child child = { .launch = launch, .fault = fault };
-	struct sys_clone_args args = { .flags = CLONE_VM | CLONE_VFORK, .exit_signal = SIGCHLD };
 	long pid;
 	int r;
 
@@ -213,10 +215,16 @@ int launch_start(const struct launch *launch, pid_t *retpid, int *retmaster_fd, 
 	}
 	child.slave_fd = slave_fd;
 	if (launch->group_fd >= 0) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint64_t)launch->group_fd;
+		struct sys_clone_args args = {
+			.flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP,
+			.exit_signal = SIGCHLD,
+			.cgroup = (uint64_t)launch->group_fd,
+		};
+
+		pid = clone3_run(&args, stack, sizeof(stack), child_main, &child);
+	} else {
+		pid = clone_run(CLONE_VM | CLONE_VFORK | SIGCHLD, stack, sizeof(stack), child_main, &child);
 	}
-	pid = clone3_run(&args, stack, sizeof(stack), child_main, &child);
 	if (pid < 0)
 		return fault_set(fault, pid == -EAGAIN ? ABOX_E_LIMIT : ABOX_E_SYSTEM, (int)-pid, "clone",
 			"cannot start a process");

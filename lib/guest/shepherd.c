@@ -283,9 +283,12 @@ static int shepherd_prepare(struct shepherd *shepherd, struct fault *fault)
 		if (r < 0)
 			return r;
 	}
-	if (box->has_scope)
-		return landlock_restrict(GUEST_FD_SCOPE, fault);
-	return 0;
+	if (box->has_scope) {
+		r = landlock_restrict(GUEST_FD_SCOPE, fault);
+		if (r < 0)
+			return r;
+	}
+	return box->filtered_shepherds ? filter_load(box->filter, box->n_filter, fault) : 0;
 }
 
 _noreturn_ void shepherd_run(const struct guest_box *box)

@@ -19,6 +19,8 @@
 #include "base/fd.h"
 #include "guest/message.h"
 
+#define MESSAGES_A_TURN 8
+
 static uint8_t packet[GUEST_PACKET_MAX];
 
 static void take_log(struct keeper *keeper, struct guest_message *message)
@@ -153,18 +155,21 @@ static void wall_lost(struct keeper *keeper)
 
 void link_ready(struct keeper *keeper, struct io *io, uint32_t events)
 {
-	struct guest_message message;
-	int r = guest_message_recv(io->fd, packet, &message);
+	/* an end comes in several messages; a guest that never stops sending waits for its next turn */
+	for (int i = 0; i < MESSAGES_A_TURN && io->events; i++) {
+		struct guest_message message;
+		int r = guest_message_recv(io->fd, packet, &message);
 
-	if (r == -EAGAIN)
-		return;
-	if (r <= 0) {
-		keeper_watch(keeper, io, 0);
-		wall_lost(keeper);
-		return;
+		if (r == -EAGAIN)
+			return;
+		if (r <= 0) {
+			keeper_watch(keeper, io, 0);
+			wall_lost(keeper);
+			return;
+		}
+		take_message(keeper, &message);
+		guest_message_close_fds(&message);
 	}
-	take_message(keeper, &message);
-	guest_message_close_fds(&message);
 }
 
 /* PID 1 has ended. What it said last is still in the channel and comes first. */

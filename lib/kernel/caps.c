@@ -41,7 +41,9 @@ int caps_read(struct caps *ret)
 			break;
 		if (r > 0)
 			ret->bounding |= CAPS_BIT(cap);
-		if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, cap, 0, 0) > 0)
+		/* the kernel keeps the ambient set within these two */
+		if ((ret->permitted & ret->inheritable & CAPS_BIT(cap)) &&
+			prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, cap, 0, 0) > 0)
 			ret->ambient |= CAPS_BIT(cap);
 	}
 	return 0;
@@ -69,6 +71,21 @@ static void drop_bounding(uint64_t keep)
 		if (r > 0 && !(keep & CAPS_BIT(cap)))
 			(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	}
+}
+
+int caps_drop_bounding(struct fault *fault)
+{
+	struct caps left;
+	int r;
+
+	drop_bounding(0);
+	r = caps_read(&left);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -r, "capabilities", "cannot read the capabilities");
+	if (left.bounding)
+		return fault_set(fault, ABOX_E_PERMISSION, 0, "capabilities", "bounding set stays after the drop: %llx",
+			(unsigned long long)left.bounding);
+	return 0;
 }
 
 int caps_drop_all(struct fault *fault)

@@ -35,6 +35,10 @@ int caps_read(struct caps *ret);	/* of the calling thread; 0 or -errno */
  * back and fails unless all are empty (Security: fail closed). */
 int caps_drop_all(struct fault *fault);
 
+/* The bounding set alone: no program that is executed from here on gains anything, and caps_drop_all() has less to do.
+ * Needs CAP_SETPCAP; fails unless the set is empty afterwards. */
+int caps_drop_bounding(struct fault *fault);
+
 /* Keeps exactly `mask` in effective and permitted (and inheritable and ambient with `inherit`, so that they survive
  * an exec), drops the rest, bounding included. */
 int caps_keep(uint64_t mask, bool inherit, struct fault *fault);

@@ -6,11 +6,11 @@
 #include "kernel/clone.h"
 
 #if defined(__x86_64__)
-static long clone3_asm(struct sys_clone_args *args, size_t size, int (*fn)(void *argument), void *argument)
+static long clone_asm(long number, unsigned long first, unsigned long second, int (*fn)(void *argument), void *argument)
 {
 	register int (*r_fn)(void *) __asm__("r8") = fn;
 	register void *r_argument __asm__("r9") = argument;
-	long r = NR_clone3;
+	long r = number;
 
 	__asm__ volatile("syscall\n\t"
 			 "test %%rax, %%rax\n\t"
@@ -25,16 +25,16 @@ static long clone3_asm(struct sys_clone_args *args, size_t size, int (*fn)(void 
 			 "hlt\n"
 			 "1:"
 			 : "+a"(r)
-			 : "D"(args), "S"(size), "r"(r_fn), "r"(r_argument)
+			 : "D"(first), "S"(second), "r"(r_fn), "r"(r_argument)
 			 : "rcx", "r11", "memory", "cc");
 	return r;
 }
 #elif defined(__aarch64__)
-static long clone3_asm(struct sys_clone_args *args, size_t size, int (*fn)(void *argument), void *argument)
+static long clone_asm(long number, unsigned long first, unsigned long second, int (*fn)(void *argument), void *argument)
 {
-	register long r_args __asm__("x0") = (long)args;
-	register long r_size __asm__("x1") = (long)size;
-	register long r_number __asm__("x8") = NR_clone3;
+	register long r_first __asm__("x0") = (long)first;
+	register long r_second __asm__("x1") = (long)second;
+	register long r_number __asm__("x8") = number;
 	register int (*r_fn)(void *) __asm__("x10") = fn;
 	register void *r_argument __asm__("x11") = argument;
 
@@ -47,10 +47,10 @@ static long clone3_asm(struct sys_clone_args *args, size_t size, int (*fn)(void 
 			 "svc #0\n\t"
 			 "brk #0\n"
 			 "1:"
-			 : "+r"(r_args)
-			 : "r"(r_size), "r"(r_number), "r"(r_fn), "r"(r_argument)
+			 : "+r"(r_first)
+			 : "r"(r_second), "r"(r_number), "r"(r_fn), "r"(r_argument)
 			 : "memory", "cc");
-	return r_args;
+	return r_first;
 }
 #endif
 
@@ -58,5 +58,10 @@ long clone3_run(struct sys_clone_args *args, void *stack, size_t stack_size, int
 {
 	args->stack = (uint64_t)(uintptr_t)stack;
 	args->stack_size = stack_size & ~(size_t)15;
-	return clone3_asm(args, sizeof(*args), fn, argument);
+	return clone_asm(NR_clone3, (unsigned long)(uintptr_t)args, sizeof(*args), fn, argument);
+}
+
+long clone_run(unsigned long flags, void *stack, size_t stack_size, int (*fn)(void *argument), void *argument)
+{
+	return clone_asm(SYS_clone, flags, (unsigned long)(uintptr_t)stack + (stack_size & ~(size_t)15), fn, argument);
 }

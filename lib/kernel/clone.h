@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * clone3(2) with a stack of its own for the child, which sys_clone3() cannot do: a C function that returned twice on
- * one stack would not survive it. Helper code.
+ * clone(2) and clone3(2) with a stack of its own for the child. Whoever shares its memory with the child needs that: a C
+ * function that returned twice on one stack would not survive it. Helper code.
  */
 #ifndef KERNEL_CLONE_H
 #define KERNEL_CLONE_H
@@ -15,5 +15,9 @@
  * Return: pid, or -errno.
  */
 long clone3_run(struct sys_clone_args *args, void *stack, size_t stack_size, int (*fn)(void *argument), void *argument);
+
+/* The same by the older call, which a process under the filter of commands still has: clone3 is refused there, since a
+ * filter cannot look at its arguments. `flags` with the exit signal in the low byte. */
+long clone_run(unsigned long flags, void *stack, size_t stack_size, int (*fn)(void *argument), void *argument);
 
 #endif

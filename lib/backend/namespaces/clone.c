@@ -69,17 +69,23 @@ static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *
 	return 0;
 }
 
-/* The guest's own words when it failed before it asked for its maps. */
-static int take_early_fault(const uint8_t *packet, ssize_t len, struct fault *fault)
+/* The guest's own words, when it failed before it had its maps; else what is in *fault stays. */
+static int prefer_guest_fault(const struct backend_wall *wall, struct fault *fault)
 {
-	struct pack_reader reader = PACK_READER(packet, len > 0 ? (size_t)len : 0);
-	uint32_t type = unpack_u32(&reader);
+	uint8_t packet[sizeof(struct fault) + 64];
+	struct pack_reader reader;
+	struct fault told;
+	ssize_t n;
 
+	n = socket_recv_until(wall->channel_fd, packet, sizeof(packet), NULL, NULL, 0);
+	reader = PACK_READER(packet, n > 0 ? (size_t)n : 0);
+	if (unpack_u32(&reader) != GUEST_FAULT)
+		return fault->code;
 	unpack_u32(&reader);
-	if (reader.failed || type != GUEST_FAULT)
-		return fault_set(fault, ABOX_E_GONE, 0, "guest", "it ended before it was set up");
-	fault_unpack(fault, &reader);
-	return fault->code < 0 ? fault->code : fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it failed without a reason");
+	fault_unpack(&told, &reader);
+	if (!reader.failed && told.code < 0)
+		*fault = told;
+	return fault->code;
 }
 
 static int write_maps(const struct flat_plan *plan, pid_t pid, struct fault *fault)
@@ -103,24 +109,35 @@ static int write_maps(const struct flat_plan *plan, pid_t pid, struct fault *fau
 	return userns_write_maps_by_tool(pid, uids, 3, gids, 3, fault);
 }
 
-static int map_guest(const struct flat_plan *plan, struct backend_wall *wall, struct fault *fault)
+static int wait_for_request(const struct backend_wall *wall, struct fault *fault)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), MAPS_TIMEOUT_USEC);
-	uint8_t packet[sizeof(struct fault) + 64];
+	char byte;
+
+	if (socket_recv_until(wall->channel_fd, &byte, 1, NULL, NULL, deadline) != 1 || byte != ENTER_MAP_ME)
+		return fault_set(fault, ABOX_E_GONE, 0, "guest", "it ended before it was set up");
+	return 0;
+}
+
+static int map_guest(const struct flat_plan *plan, struct backend_wall *wall, struct fault *fault)
+{
 	char byte = ENTER_MAPPED;
-	ssize_t n;
 	int r;
 
 	if (plan->map == FLAT_MAP_SINGLE)
 		return 0;
-	n = socket_recv_until(wall->channel_fd, packet, sizeof(packet), NULL, NULL, deadline);
-	if (n != 1 || packet[0] != ENTER_MAP_ME)
-		return take_early_fault(packet, n, fault);
+	if (plan->map == FLAT_MAP_HELPERS) {	/* the tool looks whether the process is its caller's: it must be dumpable */
+		r = wait_for_request(wall, fault);
+		if (r < 0)
+			return prefer_guest_fault(wall, fault);
+	}
 	r = write_maps(plan, wall->pid, fault);
-	if (r < 0)
-		return r;
-	r = socket_send(wall->channel_fd, &byte, 1, NULL, 0);
-	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "guest", "it ended before it was set up") : 0;
+	if (r == 0) {
+		r = socket_send(wall->channel_fd, &byte, 1, NULL, 0);
+		if (r < 0)
+			fault_set(fault, ABOX_E_GONE, -r, "guest", "it ended before it was set up");
+	}
+	return r < 0 ? prefer_guest_fault(wall, fault) : 0;
 }
 
 static int stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault)

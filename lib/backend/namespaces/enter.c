@@ -22,6 +22,7 @@
 
 #include "base/fd.h"
 #include "guest/guest.h"
+#include "kernel/caps.h"
 #include "kernel/compat.h"
 #include "kernel/landlock.h"
 #include "kernel/userns.h"
@@ -46,15 +47,18 @@ static int set_dumpable(int value, struct fault *fault)
 	return 0;
 }
 
-/* A byte with the keeper while it writes the maps. */
-static int wait_for_maps(struct fault *fault)
+static int ask_for_maps(struct fault *fault)
 {
 	char byte = ENTER_MAP_ME;
-	int r;
+	int r = socket_send(GUEST_FD_CHANNEL, &byte, 1, NULL, 0);
 
-	r = socket_send(GUEST_FD_CHANNEL, &byte, 1, NULL, 0);
-	if (r < 0)
-		return fault_set(fault, ABOX_E_GONE, -r, "maps", "the keeper is gone");
+	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "maps", "the keeper is gone") : 0;
+}
+
+static int wait_for_maps(struct fault *fault)
+{
+	char byte;
+
 	if (socket_recv(GUEST_FD_CHANNEL, &byte, 1, NULL, NULL) != 1 || byte != ENTER_MAPPED)
 		return fault_set(fault, ABOX_E_GONE, 0, "maps", "the keeper is gone");
 	return 0;
@@ -62,7 +66,7 @@ static int wait_for_maps(struct fault *fault)
 
 /*
  * A non-dumpable process's /proc files belong to root, so a plain user's maps can only be written while it is dumpable.
- * Nothing of the box runs yet, and what the guest holds by now is the plan.
+ * Nothing of the box runs yet, and what the guest holds by now is the plan. A privileged keeper needs no word from us.
  */
 static int take_maps(const struct flat_plan *plan, struct fault *fault)
 {
@@ -77,6 +81,8 @@ static int take_maps(const struct flat_plan *plan, struct fault *fault)
 	if (plan->map == FLAT_MAP_SINGLE)
 		r = userns_write_maps(0, &uid, 1, &gid, 1, true, fault);
 	else
+		r = ask_for_maps(fault);
+	if (r == 0 && plan->map == FLAT_MAP_HELPERS)
 		r = wait_for_maps(fault);
 	return r < 0 ? r : set_dumpable(0, fault);
 }
@@ -209,6 +215,7 @@ static int fill_box(const struct flat_plan *plan, struct guest_box *box, struct 
 	box->has_rules = plan->landlock_abi > 0;
 	box->has_scope = plan->landlock_scope;
 	box->new_pidns = plan->kill == FLAT_KILL_PIDNS;
+	box->filtered_shepherds = plan->kill != FLAT_KILL_CGROUP2;
 	box->renew_proc = renew_proc;
 	box->userdata = plan;
 	if (!plan->filter_len)
@@ -307,6 +314,8 @@ _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_gr
 		r = take_maps(plan, &fault);
 	if (r == 0)
 		r = take_ids(plan, &fault);
+	if (r == 0)
+		r = caps_drop_bounding(&fault);
 	if (r == 0)
 		r = set_dumpable(0, &fault);
 	/* after the ids, because changing them takes it away */

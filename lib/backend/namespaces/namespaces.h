@@ -35,7 +35,7 @@ int tree_renew_proc(const struct flat_plan *plan, struct fault *fault);
 /* The guest's side of the clone: never returns. The channel is descriptor GUEST_FD_CHANNEL already. */
 _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group);
 
-/* What keeper and guest say while the id maps are being made: one byte each. */
+/* What keeper and guest say while the id maps are being made: one byte each; the first only where a tool needs it. */
 #define ENTER_MAP_ME 'm'
 #define ENTER_MAPPED 'g'
 

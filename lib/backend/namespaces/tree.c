@@ -56,11 +56,10 @@ static uint32_t step_flags(const struct flat_step *step)
 /* The id that owns what a step makes: the box's user, or root where that is mapped (the guest is it then). */
 static int give_to(const struct flat_plan *plan, const struct flat_step *step, int dir_fd, const char *name)
 {
-	if (plan->map == FLAT_MAP_SINGLE)
-		return 0;	/* there is one id, and the guest is it */
-	if (step->attr & FLAT_ATTR_OWNER_BOX)
-		return fchownat(dir_fd, name, plan->inside_uid, plan->inside_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
-	return fchownat(dir_fd, name, 0, 0, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+	/* what it makes is the guest's: root's, or that of the only id there is */
+	if (plan->map == FLAT_MAP_SINGLE || !(step->attr & FLAT_ATTR_OWNER_BOX))
+		return 0;
+	return fchownat(dir_fd, name, plan->inside_uid, plan->inside_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
 }
 
 /* Security: hostile roots have links everywhere; all of them lead to inside the root (openat2, RESOLVE_IN_ROOT). */
@@ -80,7 +79,10 @@ static int open_parent(const struct tree *tree, const char *target, int *retfd, 
 		return -EINVAL;
 	memcpy(parent, target, len);
 	parent[len] = 0;
-	*retfd = open_inside(tree, len ? parent : "/", O_PATH | O_DIRECTORY);
+	if (len)
+		*retfd = open_inside(tree, parent, O_PATH | O_DIRECTORY);
+	else
+		*retfd = fcntl(tree->root_fd, F_DUPFD_CLOEXEC, 0);
 	*retname = slash + 1;
 	return *retfd < 0 ? *retfd : 0;
 }
@@ -109,8 +111,8 @@ static int make_directory(const struct tree *tree, const struct flat_step *step,
 		fd = open_inside(tree, step->target, O_PATH | O_DIRECTORY);
 		return fd < 0 ? fail(step, -fd, "is there already and is no folder", fault) : 0;
 	}
-	if (fchmodat(parent_fd, name, step->mode, 0) < 0 || give_to(tree->plan, step, parent_fd, name) < 0)
-		return fail(step, errno, "cannot set mode and owner", fault);
+	if (give_to(tree->plan, step, parent_fd, name) < 0)
+		return fail(step, errno, "cannot set the owner", fault);
 	return 0;
 }
 
@@ -145,14 +147,14 @@ static int make_file(const struct tree *tree, const struct flat_step *step, stru
 	/* Security: what is there is removed, never written through: a hostile root could have put a link */
 	if (unlinkat(parent_fd, name, 0) < 0 && errno != ENOENT)
 		return fail(step, errno, "cannot replace what is there", fault);
-	fd = openat(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	fd = openat(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, step->mode);
 	if (fd < 0)
 		return fail(step, errno, "cannot make the file", fault);
 	r = fd_write_all(fd, step->content, step->content_len);
 	if (r < 0)
 		return fail(step, -r, "cannot write the file", fault);
-	if (fchmod(fd, step->mode) < 0 || give_to(tree->plan, step, fd, "") < 0)
-		return fail(step, errno, "cannot set mode and owner", fault);
+	if (give_to(tree->plan, step, fd, "") < 0)
+		return fail(step, errno, "cannot set the owner", fault);
 	return 0;
 }
 
@@ -209,13 +211,13 @@ static int bind_source(const struct tree *tree, const struct flat_step *step, ui
 static int scratch_folder(const struct tree *tree, const struct flat_step *step, int parent_fd, const char *name,
 	int *retfd, struct fault *fault)
 {
-	if (mkdirat(parent_fd, name, 0700) < 0 && errno != EEXIST)
+	if (mkdirat(parent_fd, name, step->mode) < 0 && errno != EEXIST)
 		return fail(step, errno, "cannot make a folder in the scratch", fault);
 	*retfd = openat(parent_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (*retfd < 0)
 		return fail(step, errno, "cannot open its folder in the scratch", fault);
-	if (fchmodat(parent_fd, name, step->mode, 0) < 0 || give_to(tree->plan, step, parent_fd, name) < 0)
-		return fail(step, errno, "cannot set mode and owner", fault);
+	if (give_to(tree->plan, step, parent_fd, name) < 0)
+		return fail(step, errno, "cannot set the owner", fault);
 	return 0;
 }
 
@@ -474,6 +476,7 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 	struct tree tree = { .plan = plan, .root_fd = -EBADF, .scratch_fd = -EBADF };
 	int r;
 
+	umask(0);	/* modes are the plan's; commands get theirs later */
 	r = mount_make_private(fault);
 	if (r == 0)
 		r = make_scratch(&tree, fault);
