@@ -119,9 +119,11 @@ static int set_option(int fs_fd, const struct option *option)
 	return r < 0 ? -errno : 0;
 }
 
-/* The kernel tells in words what it did not like: the last line that is an error ("e ..."), "" when there is none. */
+/* The kernel tells in words what it did not like: the last line that is an error ("e ..."), "" when there is none.
+ * Keeps errno. */
 static void read_reason(int fs_fd, char *ret, size_t size)
 {
+	int saved = errno;
 	char line[256];
 	ssize_t n;
 
@@ -132,23 +134,22 @@ static void read_reason(int fs_fd, char *ret, size_t size)
 		if (line[0] == 'e' && line[1] == ' ')
 			snprintf(ret, size, " (%.150s)", line + 2);
 	}
+	errno = saved;
 }
 
 static int make(int fs_fd, const char *type, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
 {
 	char reason[200];
-	int fd, saved;
+	int fd;
 
 	if (sys_fsconfig(fs_fd, FSCONFIG_CREATE, NULL, NULL, 0) < 0) {
-		saved = errno;
 		read_reason(fs_fd, reason, sizeof(reason));
-		return fault_set(fault, ABOX_E_SYSTEM, saved, place, "cannot make a %s for '%s'%s", type, place, reason);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot make a %s for '%s'%s", type, place, reason);
 	}
 	fd = sys_fsmount(fs_fd, FSMOUNT_CLOEXEC, (unsigned int)attributes_of(attributes));
 	if (fd < 0) {
-		saved = errno;
 		read_reason(fs_fd, reason, sizeof(reason));
-		return fault_set(fault, ABOX_E_SYSTEM, saved, place, "cannot mount a %s for '%s'%s", type, place, reason);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot mount a %s for '%s'%s", type, place, reason);
 	}
 	*retmount_fd = fd;
 	return 0;
