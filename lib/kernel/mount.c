@@ -229,60 +229,65 @@ int mount_new_sysfs(uint32_t attributes, const char *place, int *retmount_fd, st
 }
 
 #define FD_PATH_SIZE 32
+#define TEXT_SIZE 256	/* what fsconfig(2) takes as one text, with its end */
 
-static const char *fd_path(char *buffer, int fd)
+/*
+ * Three ways to name the layers, newest kernel first: by descriptor; lower ones one by one as text; all in one text. The
+ * last has no room for paths, so there the working directory is /proc/self/fd and a layer is its bare number.
+ */
+enum layer_way { LAYER_FD, LAYER_TEXT, LAYER_ONE_TEXT };
+
+static void name_layer(struct option *option, char *buffer, int fd, enum layer_way way)
 {
-	snprintf(buffer, FD_PATH_SIZE, "/proc/self/fd/%d", fd);
-	return buffer;
+	option->fd = fd;
+	if (way == LAYER_FD)
+		return;
+	snprintf(buffer, FD_PATH_SIZE, way == LAYER_TEXT ? "/proc/self/fd/%d" : "%d", fd);
+	option->text = buffer;
 }
 
-/* Three ways to name the lower layers, newest kernel first: by descriptor, one by one as text, all in one text. */
-enum lower_way { LOWER_FD, LOWER_TEXT, LOWER_ONE_TEXT };
-
-static int set_lower(int fs_fd, const struct mount_overlay *overlay, enum lower_way way)
+static int set_lower(int fs_fd, const struct mount_overlay *overlay, enum layer_way way)
 {
-	char text[MOUNT_OVERLAY_STRING_LAYERS * FD_PATH_SIZE], path[FD_PATH_SIZE];
+	char text[TEXT_SIZE], path[FD_PATH_SIZE];
 	size_t used = 0;
 	int r;
 
-	if (way == LOWER_ONE_TEXT) {
-		for (size_t i = 0; i < overlay->n_lower; i++)
-			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ":" : "",
-				fd_path(path, overlay->lower_fds[i]));
-		return set_option(fs_fd, &(struct option){ "lowerdir", text, -EBADF });
-	}
 	for (size_t i = 0; i < overlay->n_lower; i++) {
-		struct option option = { "lowerdir+", NULL, overlay->lower_fds[i] };
+		struct option option = { "lowerdir+", NULL, -EBADF };
 
-		if (way == LOWER_TEXT)
-			option.text = fd_path(path, overlay->lower_fds[i]);
+		name_layer(&option, path, overlay->lower_fds[i], way);
+		if (way == LAYER_ONE_TEXT) {
+			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ":" : "", path);
+			if (used >= sizeof(text))
+				return -E2BIG;
+			continue;
+		}
 		r = set_option(fs_fd, &option);
 		if (r < 0)
 			return r;
 	}
-	return 0;
+	return way == LAYER_ONE_TEXT ? set_option(fs_fd, &(struct option){ "lowerdir", text, -EBADF }) : 0;
 }
 
-static int set_upper(int fs_fd, const struct mount_overlay *overlay, enum lower_way way)
+static int set_upper(int fs_fd, const struct mount_overlay *overlay, enum layer_way way)
 {
+	struct option upper = { "upperdir", NULL, -EBADF }, work = { "workdir", NULL, -EBADF };
 	char path[FD_PATH_SIZE];
-	struct option upper = { "upperdir", NULL, overlay->upper_fd }, work = { "workdir", NULL, overlay->work_fd };
 	int r;
 
 	if (overlay->upper_fd < 0)
 		return 0;
-	if (way != LOWER_FD)
-		upper.text = fd_path(path, upper.fd);
+	name_layer(&upper, path, overlay->upper_fd, way);
 	r = set_option(fs_fd, &upper);
 	if (r < 0)
 		return r;
-	if (way != LOWER_FD)
-		work.text = fd_path(path, work.fd);
+	name_layer(&work, path, overlay->work_fd, way);
 	return set_option(fs_fd, &work);
 }
 
-/* A configured overlay, or -EINVAL when the kernel does not know this way of naming layers. */
-static int open_overlay(const struct mount_overlay *overlay, enum lower_way way, int *retfs_fd)
+/* A configured overlay. -EINVAL and -EOPNOTSUPP (before 6.5, where the kernel translates to mount(2)) mean that it does
+ * not know this way of naming layers. */
+static int open_overlay(const struct mount_overlay *overlay, enum layer_way way, int *retfs_fd)
 {
 	static const struct option userxattr = { "userxattr", NULL, -EBADF }, relaxed = { "volatile", NULL, -EBADF };
 	_cleanup_(fd_closep) int fs_fd = sys_fsopen("overlay", FSOPEN_CLOEXEC);
@@ -303,26 +308,58 @@ static int open_overlay(const struct mount_overlay *overlay, enum lower_way way,
 	return 0;
 }
 
+static int make_overlay(const struct mount_overlay *overlay, enum layer_way way, uint32_t attributes, const char *place,
+	int *retmount_fd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fs_fd = -EBADF;
+	int r;
+
+	r = open_overlay(overlay, way, &fs_fd);
+	if (r == -E2BIG)
+		return fault_set(fault, ABOX_E_LIMIT, 0, place, "this kernel cannot overlay the %zu layers of '%s'", overlay->n_lower,
+			place);
+	if (r < 0)
+		return fault_set(fault, r == -ENODEV ? ABOX_E_UNSUPPORTED : ABOX_E_SYSTEM, -r, place,
+			"cannot set up the overlay for '%s'", place);
+	return make(fs_fd, "overlay", attributes, place, retmount_fd, fault);
+}
+
+/* The kernel looks the numbers up when the mount is made, so the working directory stays until then. */
+static int make_overlay_by_numbers(const struct mount_overlay *overlay, uint32_t attributes, const char *place,
+	int *retmount_fd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int cwd_fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	if (overlay->n_lower > MOUNT_OVERLAY_STRING_LAYERS)
+		return fault_set(fault, ABOX_E_LIMIT, 0, place, "this kernel overlays %d layers at most, '%s' has %zu",
+			MOUNT_OVERLAY_STRING_LAYERS, place, overlay->n_lower);
+	if (cwd_fd < 0 || chdir("/proc/self/fd") < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot enter /proc/self/fd for '%s'", place);
+	r = make_overlay(overlay, LAYER_ONE_TEXT, attributes, place, retmount_fd, fault);
+	if (fchdir(cwd_fd) < 0 && r == 0) {
+		*retmount_fd = fd_close(*retmount_fd);
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot go back from /proc/self/fd");
+	}
+	return r;
+}
+
 int mount_new_overlay(const struct mount_overlay *overlay, uint32_t attributes, const char *place, int *retmount_fd,
 	struct fault *fault)
 {
 	_cleanup_(fd_closep) int fs_fd = -EBADF;
-	bool force = overlay->flags & MOUNT_OVERLAY_FORCE_STRING;
-	int r = -EINVAL;
+	int r;
 
 	if (overlay->n_lower == 0 || (overlay->upper_fd < 0) != (overlay->work_fd < 0))
 		return fault_set(fault, ABOX_E_INVALID, 0, place, "an overlay for '%s' without layers", place);
+	if (overlay->flags & MOUNT_OVERLAY_FORCE_STRING)
+		return make_overlay_by_numbers(overlay, attributes, place, retmount_fd, fault);
+	r = open_overlay(overlay, LAYER_FD, &fs_fd);
 	/* EBADF, ENOENT: 6.8 to 6.12 take `lowerdir+` as a text only and read the descriptor as an empty one. */
-	if (!force)
-		r = open_overlay(overlay, LOWER_FD, &fs_fd);
-	if (!force && (r == -EINVAL || r == -EBADF || r == -ENOENT))
-		r = open_overlay(overlay, LOWER_TEXT, &fs_fd);
-	if (r == -EINVAL) {
-		if (overlay->n_lower > MOUNT_OVERLAY_STRING_LAYERS)
-			return fault_set(fault, ABOX_E_LIMIT, 0, place, "this kernel overlays %d layers at most, '%s' has %zu",
-				MOUNT_OVERLAY_STRING_LAYERS, place, overlay->n_lower);
-		r = open_overlay(overlay, LOWER_ONE_TEXT, &fs_fd);
-	}
+	if (r == -EINVAL || r == -EBADF || r == -ENOENT)
+		r = open_overlay(overlay, LAYER_TEXT, &fs_fd);
+	if (r == -EINVAL || r == -EOPNOTSUPP)
+		return make_overlay_by_numbers(overlay, attributes, place, retmount_fd, fault);
 	if (r < 0)
 		return fault_set(fault, r == -ENODEV ? ABOX_E_UNSUPPORTED : ABOX_E_SYSTEM, -r, place,
 			"cannot set up the overlay for '%s'", place);

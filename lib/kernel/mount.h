@@ -60,14 +60,15 @@ int mount_new_mqueue(uint32_t attributes, const char *place, int *retmount_fd, s
 int mount_new_sysfs(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault);
 
 /* Layers by descriptor (O_PATH is fine), lower_fds[0] the uppermost. upper_fd and work_fd are both given or both
- * negative (read-only). Kernels without `lowerdir+` get a string of /proc/self/fd/N, which the kernel limits:
- * then more than MOUNT_OVERLAY_STRING_LAYERS layers are refused with ABOX_E_LIMIT. */
+ * negative (read-only). Kernels without `lowerdir+` get a text with the numbers of the descriptors, for which the working
+ * directory is /proc/self/fd for a moment; the kernel limits that text, and more than MOUNT_OVERLAY_STRING_LAYERS
+ * layers are refused with ABOX_E_LIMIT then. Before 6.15 the layers must lie on attached mounts. */
 enum {
 	MOUNT_OVERLAY_USERXATTR = 1 << 0,	/* for a mount made in a user namespace */
 	MOUNT_OVERLAY_VOLATILE = 1 << 1,	/* no sync at umount: durability is promised elsewhere or not at all */
 	MOUNT_OVERLAY_FORCE_STRING = 1 << 2,	/* for tests: as on a kernel without lowerdir+ */
 };
-#define MOUNT_OVERLAY_STRING_LAYERS 8
+#define MOUNT_OVERLAY_STRING_LAYERS 48
 struct mount_overlay {
 	const int *lower_fds;
 	size_t n_lower;

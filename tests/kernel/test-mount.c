@@ -153,14 +153,15 @@ Test(mount, changes_attributes)
 static int check_overlay(struct child *child)
 {
 	uint32_t flags = *(uint32_t *)child->argument | MOUNT_OVERLAY_USERXATTR | MOUNT_OVERLAY_VOLATILE;
-	int base = -EBADF, fd = -EBADF, lower[16], upper, work;
+	int base = -EBADF, fd = -EBADF, lower[60], upper, work;
 	struct fault fault = { 0 };
 	struct mount_overlay overlay;
-	char name[16];
+	char name[16], cwd[64];
 
-	CHECK_FAULT(tmpfs("base", &base, &fault), &fault);
+	CHECK(chdir("/") == 0);
+	CHECK_FAULT(mount_new_tmpfs(&(struct mount_tmpfs){ 1 << 20, 200, 0755 }, 0, "base", &base, &fault), &fault);
 	CHECK_FAULT(mount_attach(base, open("/mnt", O_PATH), "base", &fault), &fault);
-	for (int i = 0; i < 16; i++) {
+	for (int i = 0; i < 60; i++) {
 		snprintf(name, sizeof(name), "a:b,c\\%d", i);	/* hostile for an option text */
 		CHECK(mkdirat(base, name, 0755) == 0);
 		lower[i] = at(base, name);
@@ -181,15 +182,15 @@ static int check_overlay(struct child *child)
 	CHECK(write_file(fd, "who", "third") == 0);
 	CHECK(file_is(base, "upper/who", "third"));
 	CHECK(file_is(lower[0], "who", "first"));
-	/* Without upper it is read-only; 16 layers by descriptor work, by text they are refused by name. */
+	/* Without upper it is read-only; 40 layers work either way, 60 by text are refused by name. */
 	fd_close(fd);
-	overlay = (struct mount_overlay){ lower, 16, -EBADF, -EBADF, flags & ~(uint32_t)MOUNT_OVERLAY_VOLATILE };
-	if (flags & MOUNT_OVERLAY_FORCE_STRING) {
-		CHECK(mount_new_overlay(&overlay, 0, "o", &fd, &fault) == ABOX_E_LIMIT);
-		return 0;
-	}
+	overlay = (struct mount_overlay){ lower, 40, -EBADF, -EBADF, flags & ~(uint32_t)MOUNT_OVERLAY_VOLATILE };
 	CHECK_FAULT(mount_new_overlay(&overlay, 0, "o", &fd, &fault), &fault);
 	CHECK(write_file(fd, "x", "") == -EROFS);
+	CHECK(getcwd(cwd, sizeof(cwd)) && strcmp(cwd, "/") == 0);
+	overlay.n_lower = 60;
+	if (flags & MOUNT_OVERLAY_FORCE_STRING)
+		CHECK(mount_new_overlay(&overlay, 0, "o", &fd, &fault) == ABOX_E_LIMIT);
 	overlay.n_lower = 0;
 	CHECK(mount_new_overlay(&overlay, 0, "o", &fd, &fault) == ABOX_E_INVALID);
 	return 0;

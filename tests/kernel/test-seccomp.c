@@ -196,9 +196,10 @@ static void check_all(const char *const *allow)
 				data.args[1] = cases[i / ELEMENTSOF(cases)];
 				data.args[2] = cases[(i * 7 + 3) % ELEMENTSOF(cases)];
 				got = interpret(program, n, &data, &steps);
-				cr_assert_eq(got, answer(action, data.args), "number %u arch %x args %llx %llx %llx: %x", data.number,
-					data.arch, (unsigned long long)data.args[0], (unsigned long long)data.args[1],
-					(unsigned long long)data.args[2], got);
+				if (got != answer(action, data.args))	/* an assertion each would be most of the time */
+					cr_assert_fail("number %u arch %x args %llx %llx %llx: %x", data.number, data.arch,
+						(unsigned long long)data.args[0], (unsigned long long)data.args[1],
+						(unsigned long long)data.args[2], got);
 				if (action <= ACTION_ALLOW && steps > longest)
 					longest = steps;
 				n_checked++;
@@ -247,7 +248,9 @@ Test(seccomp, socket_families_types_protocols)
 					.args = { family, type | 0x80800, protocol | 0x500000000 } };
 				uint32_t got = interpret(program, n, &data, &steps);
 
-				cr_assert_eq(got, answer_socket(data.args));
+				if (got != answer_socket(data.args))
+					cr_assert_fail("family %u type %u protocol %u", (unsigned int)family, (unsigned int)type,
+						(unsigned int)protocol);
 				n_allowed += got == ALLOWED;
 			}
 	/* AF_UNIX of any type and protocol, two INET families of two types and six protocols, one netlink protocol */
@@ -321,14 +324,16 @@ static struct filter_insn *compile_by_libseccomp(size_t *retn)
 Test(seccomp, agrees_with_libseccomp)
 {
 	struct filter_insn *ours, *theirs;
+	uint8_t actions[1024];
 	size_t n_ours, n_theirs, n_allowed = 0;
 	unsigned int steps;
 
 	ours = compile(NULL, &n_ours);
 	theirs = compile_by_libseccomp(&n_theirs);
 	cr_assert_lt(n_ours, n_theirs);
-	for (uint32_t number = 0; number < 1024; number++)
-		for (size_t i = 0; i < ELEMENTSOF(cases) * ELEMENTSOF(cases); i++) {
+	actions_by_number(actions, sizeof(actions), NULL);
+	for (uint32_t number = 0; number < sizeof(actions); number++)
+		for (size_t i = 0; i < ELEMENTSOF(cases) * (actions[number] > ACTION_ALLOW ? ELEMENTSOF(cases) : 2); i++) {
 			struct data data = { .number = number, .arch = i % 97 == 5 ? 0x40000003 : NATIVE };
 			uint32_t a, b;
 
@@ -339,11 +344,11 @@ Test(seccomp, agrees_with_libseccomp)
 				continue;
 			a = interpret(ours, n_ours, &data, &steps);
 			b = interpret(theirs, n_theirs, &data, &steps);
-			cr_assert_neq(b, BROKEN);
-			cr_assert_eq(a == ALLOWED, b == ALLOWED, "number %u: %x, libseccomp %x", number, a, b);
+			if (b == BROKEN || (a == ALLOWED) != (b == ALLOWED))
+				cr_assert_fail("number %u: %x, libseccomp %x", number, a, b);
 			n_allowed += a == ALLOWED;
 		}
-	cr_assert_gt(n_allowed, 100000);
+	cr_assert_gt(n_allowed, 20000);
 	free(ours);
 	free(theirs);
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,7 +247,7 @@ static void *spawn_many(void *argument)
 
 static void *open_and_close(void *argument)
 {
-	volatile bool *stop = argument;
+	atomic_bool *stop = argument;
 
 	while (!*stop) {
 		int fd = open("/", O_RDONLY);
@@ -260,11 +261,11 @@ static void *open_and_close(void *argument)
 /* Several threads spawn while another opens and closes descriptors without close-on-exec: none is inherited. */
 Test(spawn, threads_leak_no_descriptor)
 {
-	volatile bool stop = false;
+	atomic_bool stop = false;
 	pthread_t threads[4], noise;
 
 	shared_program_fd = shell_fd();
-	pthread_create(&noise, NULL, open_and_close, (void *)&stop);
+	pthread_create(&noise, NULL, open_and_close, &stop);
 	for (size_t i = 0; i < ELEMENTSOF(threads); i++)
 		pthread_create(&threads[i], NULL, spawn_many, NULL);
 	for (size_t i = 0; i < ELEMENTSOF(threads); i++) {
