@@ -49,17 +49,13 @@ static int check_entry(const abox_journal *journal, const struct journal_entry *
 }
 
 /* Under LOCK_APPEND: everything that others wrote or said is known afterwards. */
-static int catch_up_all(abox_journal *journal, abox_error **reterr)
+static int catch_up_all(abox_journal *journal, const struct lock_state *state, abox_error **reterr)
 {
-	struct lock_state state;
 	int r;
 
-	r = lock_read_state(&journal->lock, &state, reterr);
-	if (r < 0)
-		return r;
-	if (state.poisoned || journal->poisoned)
+	if (state->poisoned || journal->poisoned)
 		return sync_poison(journal, 0, NULL, reterr);
-	tail_set_covered(journal, state.known, false);
+	tail_set_covered(journal, state->known, false);
 	r = tail_catch_up(journal, true, reterr);
 	if (r < 0)
 		return r;
@@ -68,13 +64,13 @@ static int catch_up_all(abox_journal *journal, abox_error **reterr)
 	return 0;
 }
 
-static int transact_locked(abox_journal *journal, journal_check_fn check, void *userdata, uint64_t *retwant,
-	abox_error **reterr)
+static int transact_locked(abox_journal *journal, const struct lock_state *state, journal_check_fn check,
+	void *userdata, uint64_t *retwant, abox_error **reterr)
 {
 	struct journal_entry entry = { 0 };
 	int r;
 
-	r = catch_up_all(journal, reterr);
+	r = catch_up_all(journal, state, reterr);
 	if (r < 0)
 		return r;
 	if (journal->chain.closed)
@@ -99,6 +95,7 @@ int journal_transact(abox_journal *journal, journal_check_fn check, void *userda
 	abox_error **reterr)
 {
 	uint64_t deadline, number, want = 0, seq;
+	struct lock_state state;
 	int r;
 
 	r = journal_check(journal, true, reterr);
@@ -109,12 +106,12 @@ int journal_transact(abox_journal *journal, journal_check_fn check, void *userda
 		r = journal_mutex_lock(journal, deadline, reterr);
 		if (r < 0)
 			return r;
-		r = lock_take(&journal->lock, LOCK_APPEND, deadline, reterr);
+		r = lock_take_append(&journal->lock, deadline, &state, reterr);
 		if (r < 0) {
 			journal_mutex_unlock(journal);
 			return r;
 		}
-		r = transact_locked(journal, check, userdata, &want, reterr);
+		r = transact_locked(journal, &state, check, userdata, &want, reterr);
 		lock_release(&journal->lock, LOCK_APPEND);
 		number = journal->tail->number;
 		seq = journal->chain.seq;

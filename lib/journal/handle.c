@@ -38,7 +38,7 @@ static uint32_t *alive_new(void)
 int journal_new(abox_journal **ret)
 {
 	abox_journal *journal = calloc(1, sizeof(*journal));
-	pthread_condattr_t attributes;
+	pthread_mutexattr_t attributes;
 
 	if (!journal)
 		return ABOX_E_MEMORY;
@@ -53,14 +53,14 @@ int journal_new(abox_journal **ret)
 		free(journal);
 		return ABOX_E_MEMORY;
 	}
-	pthread_mutex_init(&journal->mutex, NULL);
+	/* held for a few microseconds nearly always: cheaper to look again than to sleep */
+	pthread_mutexattr_init(&attributes);
+	pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ADAPTIVE_NP);
+	pthread_mutex_init(&journal->mutex, &attributes);
+	pthread_mutexattr_destroy(&attributes);
 	pthread_mutex_init(&journal->index_mutex, NULL);
 	pthread_mutex_init(&journal->blob_mutex, NULL);
 	pthread_mutex_init(&journal->prune_mutex, NULL);
-	pthread_condattr_init(&attributes);
-	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&journal->synced, &attributes);
-	pthread_condattr_destroy(&attributes);
 	*ret = journal;
 	return 0;
 }
@@ -78,7 +78,6 @@ static void journal_free(abox_journal *journal)
 	lock_close(&journal->lock);
 	fd_close(journal->dir_fd);
 	if (!journal_is_dead(journal)) {	/* in a child they may be held by a thread that does not exist there */
-		pthread_cond_destroy(&journal->synced);
 		pthread_mutex_destroy(&journal->mutex);
 		pthread_mutex_destroy(&journal->index_mutex);
 		pthread_mutex_destroy(&journal->blob_mutex);

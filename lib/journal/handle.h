@@ -47,12 +47,12 @@ struct abox_journal {
 	struct journal_identity identity;
 
 	pthread_mutex_t mutex;
-	pthread_cond_t synced;		/* somebody's turn at syncing is over */
-	bool sync_busy;
+	bool sync_busy;			/* atomic: somebody has the turn at syncing */
+	uint32_t sync_turns;		/* atomic: turns that are over; a futex */
 	bool poisoned;
 	int broken;			/* a view missed a record: nothing can be decided by this handle any more */
 	uint64_t covered;		/* atomic; written under mutex */
-	uint64_t covered_full;		/* metadata too */
+	uint64_t covered_full;		/* the same, metadata too */
 
 	struct segment *tail;		/* the newest segment that this handle knows */
 	uint64_t tail_bytes;		/* its size */

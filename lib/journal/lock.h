@@ -45,6 +45,7 @@ void lock_close(struct lock_file *lock);
 
 /* Waits with bounded patience; ABOX_E_BUSY names the holder. Waits by trying again: a blocking lock could not end. */
 int lock_take(struct lock_file *lock, uint64_t byte, uint64_t deadline_usec, abox_error **reterr);
+int lock_take_append(struct lock_file *lock, uint64_t deadline_usec, struct lock_state *retstate, abox_error **reterr);
 int lock_take_shared(struct lock_file *lock, uint64_t byte, uint64_t deadline_usec, abox_error **reterr);
 bool lock_try(struct lock_file *lock, uint64_t byte);
 void lock_release(struct lock_file *lock, uint64_t byte);

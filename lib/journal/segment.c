@@ -408,13 +408,16 @@ int segment_claims(int fd, uint64_t number, uint64_t offset, uint64_t seq, uint6
 			end = reader.buffer_offset + reader.start;
 		}
 		/* what is left is half a line, or zeros: keep no more of it than a line can have */
+		if (all_zero(reader.buffer + reader.start, reader.end - reader.start)) {
+			reader.start = reader.end;
+			continue;
+		}
 		for (size_t i = reader.end; i > reader.start; i--)
 			if (reader.buffer[i - 1] != 0) {
 				end = MAX(end, reader.buffer_offset + i);
 				break;
 			}
-		if (reader.end - reader.start > RECORD_LINE_MAX ||
-			all_zero(reader.buffer + reader.start, reader.end - reader.start))
+		if (reader.end - reader.start > RECORD_LINE_MAX)
 			reader.start = reader.end;
 	}
 	segment_reader_clear(&reader);

@@ -10,8 +10,10 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/futex.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "journal/handle.h"
@@ -76,43 +78,52 @@ int sync_check_place(abox_journal *journal, abox_error **reterr)
 
 static bool is_covered(const abox_journal *journal, uint64_t seq, bool full)
 {
-	return (full ? journal->covered_full : journal->covered) >= seq;
+	return __atomic_load_n(full ? &journal->covered_full : &journal->covered, __ATOMIC_ACQUIRE) >= seq;
+}
+
+static void futex(uint32_t *word, int op, uint32_t value)
+{
+	(void)syscall(SYS_futex, word, op, value, NULL, NULL, 0);
+}
+
+static void end_turn(abox_journal *journal)
+{
+	__atomic_store_n(&journal->sync_busy, false, __ATOMIC_RELEASE);
+	__atomic_add_fetch(&journal->sync_turns, 1, __ATOMIC_ACQ_REL);
+	futex(&journal->sync_turns, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+/* Not by a condition variable: everybody who is woken would have to get the mutex just to leave. */
+static bool begin_turn(abox_journal *journal, uint64_t seq, bool full)
+{
+	for (;;) {
+		uint32_t turns = __atomic_load_n(&journal->sync_turns, __ATOMIC_ACQUIRE);
+
+		/* somebody else's turn may have covered ours; if it began too early, the next one will */
+		if (is_covered(journal, seq, full))
+			return false;
+		if (!__atomic_exchange_n(&journal->sync_busy, true, __ATOMIC_ACQ_REL))
+			return true;
+		futex(&journal->sync_turns, FUTEX_WAIT_PRIVATE, turns);
+	}
 }
 
 int sync_turn_take(abox_journal *journal, uint64_t seq, bool full, abox_error **reterr)
 {
-	uint64_t deadline = journal_deadline(journal);
 	int r;
 
-	r = journal_mutex_lock(journal, deadline, reterr);
-	if (r < 0)
-		return r;
-	/* Somebody else's turn may cover ours; if it began too early, the next one will. */
-	while (journal->sync_busy && !is_covered(journal, seq, full))
-		pthread_cond_wait(&journal->synced, &journal->mutex);
-	if (is_covered(journal, seq, full)) {
-		journal_mutex_unlock(journal);
+	if (!begin_turn(journal, seq, full))
 		return 0;
-	}
-	journal->sync_busy = true;
-	journal_mutex_unlock(journal);
-	r = lock_take(&journal->lock, LOCK_SYNC, deadline, reterr);
-	if (r < 0) {
-		pthread_mutex_lock(&journal->mutex);
-		journal->sync_busy = false;
-		pthread_cond_broadcast(&journal->synced);
-		pthread_mutex_unlock(&journal->mutex);
-	}
+	r = lock_take(&journal->lock, LOCK_SYNC, journal_deadline(journal), reterr);
+	if (r < 0)
+		end_turn(journal);
 	return r < 0 ? r : 1;
 }
 
 void sync_turn_release(abox_journal *journal)
 {
 	lock_release(&journal->lock, LOCK_SYNC);
-	pthread_mutex_lock(&journal->mutex);
-	journal->sync_busy = false;
-	pthread_cond_broadcast(&journal->synced);
-	pthread_mutex_unlock(&journal->mutex);
+	end_turn(journal);
 }
 
 static int sync_file(abox_journal *journal, int fd, bool full)
@@ -249,9 +260,8 @@ int journal_sync(abox_journal *journal, uint64_t seq, int durability, abox_error
 	last = journal->chain.seq;
 	if (seq == 0)
 		seq = last;
-	r = is_covered(journal, seq, full);
 	journal_mutex_unlock(journal);
-	if (r)
+	if (is_covered(journal, seq, full))
 		return 0;
 	if (seq > last)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,

@@ -24,7 +24,7 @@ void tail_set_covered(abox_journal *journal, uint64_t seq, bool full)
 	if (seq > journal->covered)
 		__atomic_store_n(&journal->covered, seq, __ATOMIC_RELEASE);
 	if (full && seq > journal->covered_full)
-		journal->covered_full = seq;
+		__atomic_store_n(&journal->covered_full, seq, __ATOMIC_RELEASE);
 	if (journal->covered >= journal->chain.seq) {
 		journal->position_seq = journal->chain.seq;
 		memcpy(journal->position_hash, journal->chain.hash, sizeof(journal->position_hash));
