@@ -32,7 +32,8 @@
 
 struct merging {
 	enum layer_flavour flavour;
-	bool keep_marks; /* something lies below */
+	struct layer_stack below; /* what the merged layer will lie on, in lower_fds */
+	struct text shows; /* a byte for each level of the target: whether something below shows through it */
 	int to_fd;
 	struct descent target;
 	abox_error **reterr;
@@ -130,6 +131,30 @@ static int dress_folder(const struct merging *merging, const struct tree_entry *
 	return r < 0 ? fail(merging, -r, entry->path, "owner, mode or times") : 0;
 }
 
+/*
+ * Whether a folder of the layers below shows through the one at this path. A whiteout where nothing does is
+ * not only needless: overlayfs hides whiteouts only when it lists a folder that has another one below it.
+ */
+static bool shows_below(const struct merging *merging, const char *path)
+{
+	for (size_t i = 0; i < merging->below.n_lowers; i++) {
+		int fd = path_open_under(merging->below.lower_fds[i], path, O_PATH | O_DIRECTORY, 0, 0);
+
+		if (fd >= 0)
+			fd_close(fd);
+		if (fd >= 0 || fd == -ENAMETOOLONG)
+			return true;
+		if (fd == -ENOTDIR)
+			return false; /* hidden by a file or whiteout */
+	}
+	return false;
+}
+
+static bool level_shows(const struct merging *merging)
+{
+	return merging->shows.data[merging->shows.len - 1] != 0;
+}
+
 /* Makes the folder where it is not there, or is to be hidden. Returns 1 when whatever lies below stays
  * hidden. */
 static int place_folder(const struct merging *merging, const struct tree_entry *entry, int opaque)
@@ -150,34 +175,45 @@ static int place_folder(const struct merging *merging, const struct tree_entry *
 	return r < 0 ? r : 1;
 }
 
+/* Goes into the folder of the target; it hides what lies below when `hides`. */
+static int enter_folder(struct merging *merging, const struct tree_entry *entry, bool hides)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	bool shows = level_shows(merging);
+	int r = 0;
+
+	fd = openat(
+		descent_fd(&merging->target), entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	if (hides && shows)
+		r = layer_set_opaque(fd, merging->flavour);
+	else
+		r = layer_is_opaque(fd, merging->flavour);
+	if (r < 0)
+		return r;
+	shows = shows && !hides && r == 0 && shows_below(merging, entry->path);
+	text_add_bytes(&merging->shows, shows ? "\1" : "\0", 1);
+	if (merging->shows.failed)
+		return -ENOMEM;
+	/* Its own mode comes last; until then we must be able to write into it. */
+	if (fchmod(fd, 0700) < 0)
+		return -errno;
+	return descent_push(&merging->target, steal_fd(fd));
+}
+
 static int on_enter(void *userdata, const struct tree_entry *entry, int fd)
 {
 	struct merging *merging = userdata;
-	int opaque, sub_fd, r;
+	int r;
 
 	if (entry->dir_fd < 0)
 		return 0;
-	opaque = layer_is_opaque(fd, merging->flavour);
-	r = opaque < 0 ? opaque : place_folder(merging, entry, opaque);
-	if (r < 0)
-		return fail(merging, -r, entry->path, "the folder");
-	sub_fd = openat(
-		descent_fd(&merging->target), entry->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (sub_fd < 0)
-		return fail(merging, errno, entry->path, "the folder");
-	if (r > 0 && merging->keep_marks)
-		r = layer_set_opaque(sub_fd, merging->flavour);
-	if (r < 0) {
-		fd_close(sub_fd);
-		return fail(merging, -r, entry->path, "the mark of the folder");
-	}
-	/* Its own mode comes last; until then we must be able to write into it. */
-	if (fchmod(sub_fd, 0700) < 0)
-		r = -errno;
+	r = layer_is_opaque(fd, merging->flavour);
 	if (r >= 0)
-		r = descent_push(&merging->target, sub_fd);
-	else
-		fd_close(sub_fd);
+		r = place_folder(merging, entry, r);
+	if (r >= 0)
+		r = enter_folder(merging, entry, r > 0);
 	return r < 0 ? fail(merging, -r, entry->path, "the folder") : 0;
 }
 
@@ -191,6 +227,7 @@ static int on_leave(void *userdata, const struct tree_entry *entry, int fd)
 	r = to_fd < 0 ? -errno : descent_pop(&merging->target);
 	if (r < 0)
 		return fail(merging, -r, entry->path, "the folder above");
+	merging->shows.len--;
 	return dress_folder(merging, entry, fd, to_fd);
 }
 
@@ -203,7 +240,7 @@ static int on_other(void *userdata, const struct tree_entry *entry)
 	if (r < 0)
 		return fail(merging, -r, entry->path, "what it hides");
 	if (layer_is_whiteout(&entry->st)) {
-		r = merging->keep_marks ? layer_make_whiteout(dir_fd, entry->name) : 0;
+		r = level_shows(merging) ? layer_make_whiteout(dir_fd, entry->name) : 0;
 		return r < 0 ? fail(merging, -r, entry->path, "the whiteout") : 0;
 	}
 	if (linkat(entry->dir_fd, entry->name, dir_fd, entry->name, 0) < 0)
@@ -224,10 +261,12 @@ static int lay_over(struct merging *merging, int home_fd, const char *id)
 	data_fd = layer_open_data(layer_fd, id, O_RDONLY, merging->reterr);
 	if (data_fd < 0)
 		return data_fd;
+	merging->shows.len = 0;
+	text_add_bytes(&merging->shows, merging->below.n_lowers > 0 ? "\1" : "\0", 1);
 	fd = openat(merging->to_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	r = fd < 0 ? -errno : descent_push(&merging->target, fd);
-	if (r < 0)
-		return fail(merging, -r, "", "the new layer");
+	if (r < 0 || merging->shows.failed)
+		return fail(merging, r < 0 ? -r : ENOMEM, "", "the new layer");
 	r = tree_walk(data_fd, "layer", &visitor, merging->reterr);
 	descent_clear(&merging->target);
 	return r;
@@ -252,13 +291,27 @@ static size_t choose(const struct layer_chain *chain)
 	return n_changes - n + 1 > STORE_MERGE_ABOVE ? n_changes : n;
 }
 
+static int merge_layers(
+	abox_workspace *workspace, const struct layer_chain *chain, size_t n, int to_fd, abox_error **reterr)
+{
+	struct merging merging = {.flavour = workspace->record.flavour, .to_fd = to_fd, .reterr = reterr};
+	int r;
+
+	merging.below = LAYER_STACK_INIT;
+	r = workspace_open_chain(workspace, chain->records[n - 1].parent, &merging.below, reterr);
+	for (size_t i = n; r >= 0 && i > 0; i--)
+		r = lay_over(&merging, workspace->home_fd, chain->records[i - 1].id);
+	layer_stack_clear(&merging.below);
+	text_clear(&merging.shows);
+	return r;
+}
+
 static int replace_chain(
 	abox_workspace *workspace, const struct layer_chain *chain, size_t n, abox_error **reterr)
 {
 	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
 	_cleanup_(layer_build_clear) struct layer_build build = LAYER_BUILD_INIT;
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
-	struct merging merging = {.flavour = workspace->record.flavour, .reterr = reterr};
 	struct layer_record layer = {0};
 	int r;
 
@@ -267,11 +320,7 @@ static int replace_chain(
 		return r;
 	build.flavour = workspace->record.flavour;
 	build.ids = workspace->record.ids;
-	merging.to_fd = build.data_fd;
-	merging.keep_marks = n < chain->n || (workspace->record.mode == WORKSPACE_OVERLAY &&
-						     workspace->record.base.kind == BASE_FOLDER);
-	for (size_t i = n; r >= 0 && i > 0; i--)
-		r = lay_over(&merging, workspace->home_fd, chain->records[i - 1].id);
+	r = merge_layers(workspace, chain, n, build.data_fd, reterr);
 	if (r < 0)
 		return r;
 	memcpy(layer.parent, chain->records[n - 1].parent, STORE_ID_BYTES);

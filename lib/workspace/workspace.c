@@ -437,6 +437,22 @@ static int stack_add_live(const abox_workspace *workspace, struct layer_stack *s
 	return 0;
 }
 
+int workspace_open_chain(
+	abox_workspace *workspace, const char *top, struct layer_stack *retstack, abox_error **reterr)
+{
+	_cleanup_(layer_stack_clear) struct layer_stack stack = LAYER_STACK_INIT;
+	int r;
+
+	stack.flavour = workspace->record.flavour;
+	stack.ids = workspace->record.ids;
+	r = stack_add_chain(workspace, &stack, top, reterr);
+	if (r < 0)
+		return r;
+	*retstack = stack;
+	stack = LAYER_STACK_INIT;
+	return 0;
+}
+
 int workspace_open_stack(
 	abox_workspace *workspace, const char *snapshot, struct layer_stack *retstack, abox_error **reterr)
 {

@@ -177,10 +177,14 @@ char *tree_text(int dir_fd)
 {
 	struct text text = TEXT_INIT;
 	struct tree_visitor visitor = {.enter = text_enter, .other = text_other, .userdata = &text};
+	abox_error *error = NULL;
 	char *result = NULL;
 
-	if (tree_walk(dir_fd, "tree", &visitor, NULL) < 0 || text_take(&text, &result) < 0)
+	if (tree_walk(dir_fd, "tree", &visitor, &error) < 0 || text_take(&text, &result) < 0) {
+		fprintf(stderr, "no text of the tree: %s\n", error ? abox_error_get_message(error) : "");
+		abox_error_free(error);
 		text_clear(&text);
+	}
 	return result;
 }
 
@@ -268,8 +272,11 @@ static int in_stack(abox_workspace *workspace, const char *snapshot, change_fn c
 		text_add_bytes(&text, buffer, (size_t)n);
 	close(ends[0]);
 	waitpid(pid, &status, 0);
-	if (!snapshot && workspace_end_use(workspace, NULL) < 0)
+	if (!snapshot && workspace_end_use(workspace, &error) < 0) {
+		fprintf(stderr, "cannot end the use: %s\n", abox_error_get_message(error));
+		abox_error_free(error);
 		status = EIO << 8;
+	}
 	workspace_unlock(workspace);
 	if (rettext)
 		(void)text_take(&text, rettext);
