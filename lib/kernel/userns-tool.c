@@ -85,7 +85,8 @@ static int map_by(const char *name, pid_t pid, const struct id_range *ranges, si
 	if (r < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, -r, name, "cannot run %s", path);
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-		fault_set(fault, ABOX_E_PERMISSION, 0, name, "%s refused the ranges (status %d)", path, status);
+		fault_set(fault, ABOX_E_PERMISSION, 0, name, "%s refused the ranges (exit code %d)", path,
+			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 		fault_remedy(fault, "check the ranges of this user in /etc/subuid and /etc/subgid, and that %s is set-uid root",
 			path);
 		return ABOX_E_PERMISSION;

@@ -88,25 +88,33 @@ static int prefer_guest_fault(const struct backend_wall *wall, struct fault *fau
 	return fault->code;
 }
 
+/* The plan's user is the caller; the ids below and above it are subordinate ones. The tools refuse an empty range. */
+static size_t helper_ranges(const struct flat_plan *plan, uint32_t base, uint32_t inside, uint32_t outside,
+	struct id_range *ranges)
+{
+	size_t n = 0;
+
+	if (inside > 0)
+		ranges[n++] = (struct id_range){ 0, base, inside };
+	ranges[n++] = (struct id_range){ inside, outside, 1 };
+	if (plan->map_count > inside + 1)
+		ranges[n++] = (struct id_range){ inside + 1, base + inside, plan->map_count - inside - 1 };
+	return n;
+}
+
 static int write_maps(const struct flat_plan *plan, pid_t pid, struct fault *fault)
 {
 	struct id_range uids[3], gids[3];
+	size_t n_uids, n_gids;
 
 	if (plan->map == FLAT_MAP_RANGE) {
 		uids[0] = (struct id_range){ 0, plan->base_uid, plan->map_count };
 		gids[0] = (struct id_range){ 0, plan->base_gid, plan->map_count };
 		return userns_write_maps(pid, uids, 1, gids, 1, false, fault);
 	}
-	/* the plan's user is the caller; the ids below and above it are subordinate ones */
-	uids[0] = (struct id_range){ 0, plan->base_uid, plan->inside_uid };
-	uids[1] = (struct id_range){ plan->inside_uid, plan->outside_uid, 1 };
-	uids[2] = (struct id_range){ plan->inside_uid + 1, plan->base_uid + plan->inside_uid,
-		plan->map_count - plan->inside_uid - 1 };
-	gids[0] = (struct id_range){ 0, plan->base_gid, plan->inside_gid };
-	gids[1] = (struct id_range){ plan->inside_gid, plan->outside_gid, 1 };
-	gids[2] = (struct id_range){ plan->inside_gid + 1, plan->base_gid + plan->inside_gid,
-		plan->map_count - plan->inside_gid - 1 };
-	return userns_write_maps_by_tool(pid, uids, 3, gids, 3, fault);
+	n_uids = helper_ranges(plan, plan->base_uid, plan->inside_uid, plan->outside_uid, uids);
+	n_gids = helper_ranges(plan, plan->base_gid, plan->inside_gid, plan->outside_gid, gids);
+	return userns_write_maps_by_tool(pid, uids, n_uids, gids, n_gids, fault);
 }
 
 static int wait_for_request(const struct backend_wall *wall, struct fault *fault)
