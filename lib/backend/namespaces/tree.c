@@ -40,6 +40,9 @@ struct tree {
 	const struct flat_plan *plan;
 	int root_fd;
 	int scratch_fd;
+	/* the parent that was opened last: a folder's files come one after the other */
+	int *parent_fd;
+	char *parent;
 };
 
 static uint32_t step_flags(const struct flat_step *step)
@@ -68,22 +71,32 @@ static int open_inside(const struct tree *tree, const char *target, int flags)
 	return path_open_under(tree->root_fd, target, flags, 0, PATH_IN_ROOT | PATH_FOLLOW);
 }
 
-/* Splits target into an open parent and a name. The root itself has none: -EINVAL. */
+static void forget_parent(const struct tree *tree)
+{
+	*tree->parent_fd = fd_close(*tree->parent_fd);
+	tree->parent[0] = 0;
+}
+
+/* Splits target into an open parent, which is the tree's, and a name. The root itself has none: -EINVAL. */
 static int open_parent(const struct tree *tree, const char *target, int *retfd, const char **retname)
 {
 	const char *slash = strrchr(target, '/');
-	char parent[PATH_MAX];
 	size_t len = (size_t)(slash - target);
 
-	if (!slash[1] || len >= sizeof(parent))
+	if (!slash[1] || len >= PATH_MAX)
 		return -EINVAL;
-	memcpy(parent, target, len);
-	parent[len] = 0;
-	if (len)
-		*retfd = open_inside(tree, parent, O_PATH | O_DIRECTORY);
-	else
-		*retfd = fcntl(tree->root_fd, F_DUPFD_CLOEXEC, 0);
 	*retname = slash + 1;
+	if (len == 0) {
+		*retfd = tree->root_fd;
+		return 0;
+	}
+	if (*tree->parent_fd < 0 || strncmp(tree->parent, target, len) != 0 || tree->parent[len]) {
+		forget_parent(tree);
+		memcpy(tree->parent, target, len);
+		tree->parent[len] = 0;
+		*tree->parent_fd = open_inside(tree, tree->parent, O_PATH | O_DIRECTORY);
+	}
+	*retfd = *tree->parent_fd;
 	return *retfd < 0 ? *retfd : 0;
 }
 
@@ -94,9 +107,8 @@ static int fail(const struct flat_step *step, int sys_errno, const char *what, s
 
 static int make_directory(const struct tree *tree, const struct flat_step *step, struct fault *fault)
 {
-	_cleanup_(fd_closep) int parent_fd = -EBADF;
 	const char *name;
-	int r;
+	int parent_fd, r;
 
 	if (strcmp(step->target, "/") == 0)
 		return 0;
@@ -118,10 +130,9 @@ static int make_directory(const struct tree *tree, const struct flat_step *step,
 
 static int make_symlink(const struct tree *tree, const struct flat_step *step, struct fault *fault)
 {
-	_cleanup_(fd_closep) int parent_fd = -EBADF;
 	char link[PATH_MAX];
 	const char *name;
-	int r;
+	int parent_fd, r;
 
 	if (step->content_len == 0 || step->content_len >= sizeof(link))
 		return fail(step, EINVAL, "not the text of a link", fault);
@@ -137,17 +148,21 @@ static int make_symlink(const struct tree *tree, const struct flat_step *step, s
 
 static int make_file(const struct tree *tree, const struct flat_step *step, struct fault *fault)
 {
-	_cleanup_(fd_closep) int parent_fd = -EBADF, fd = -EBADF;
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+	_cleanup_(fd_closep) int fd = -EBADF;
 	const char *name;
-	int r;
+	int parent_fd, r;
 
 	r = open_parent(tree, step->target, &parent_fd, &name);
 	if (r < 0)
 		return fail(step, -r, "its parent cannot be opened", fault);
-	/* Security: what is there is removed, never written through: a hostile root could have put a link */
-	if (unlinkat(parent_fd, name, 0) < 0 && errno != ENOENT)
-		return fail(step, errno, "cannot replace what is there", fault);
-	fd = openat(parent_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, step->mode);
+	fd = openat(parent_fd, name, flags, step->mode);
+	if (fd < 0 && errno == EEXIST) {
+		/* Security: what is there is removed, never written through: a hostile root could have put a link */
+		if (unlinkat(parent_fd, name, 0) < 0)
+			return fail(step, errno, "cannot replace what is there", fault);
+		fd = openat(parent_fd, name, flags, step->mode);
+	}
 	if (fd < 0)
 		return fail(step, errno, "cannot make the file", fault);
 	r = fd_write_all(fd, step->content, step->content_len);
@@ -162,9 +177,8 @@ static int make_file(const struct tree *tree, const struct flat_step *step, stru
 static int open_target(const struct tree *tree, const struct flat_step *step, bool directory, int *retfd,
 	struct fault *fault)
 {
-	_cleanup_(fd_closep) int parent_fd = -EBADF, fd = -EBADF;
 	const char *name;
-	int r;
+	int parent_fd, r;
 
 	*retfd = open_inside(tree, step->target, O_PATH);
 	if (*retfd >= 0)
@@ -195,6 +209,8 @@ static int attach(const struct tree *tree, const struct flat_step *step, int mou
 	r = open_target(tree, step, S_ISDIR(st.st_mode), &target_fd, fault);
 	if (r < 0)
 		return r;
+	if (S_ISDIR(st.st_mode))
+		forget_parent(tree);	/* it may be what is covered now */
 	return mount_attach(mount_fd, target_fd, step->target, fault);
 }
 
@@ -324,6 +340,7 @@ static int mask(const struct tree *tree, const struct flat_step *step, struct fa
 		return fail(step, -target_fd, "cannot be opened", fault);
 	if (fstat(target_fd, &st) < 0)
 		return fail(step, errno, "cannot be looked at", fault);
+	forget_parent(tree);
 	r = mount_clone(tree->scratch_fd, S_ISDIR(st.st_mode) ? NAME_MASK_DIR : NAME_MASK_FILE,
 		MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, step->target, &mount_fd, fault);
 	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
@@ -362,6 +379,7 @@ static int make_readonly(const struct tree *tree, const struct flat_step *step, 
 		return 0;
 	if (target_fd < 0)
 		return fail(step, -target_fd, "cannot be opened", fault);
+	forget_parent(tree);
 	if (step->attr & FLAT_ATTR_RECURSIVE)
 		flags |= MOUNT_RECURSIVE;
 	if (is_mount_root(target_fd))
@@ -473,7 +491,11 @@ static int make_root(struct tree *tree, struct fault *fault)
 
 int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, struct fault *fault)
 {
-	struct tree tree = { .plan = plan, .root_fd = -EBADF, .scratch_fd = -EBADF };
+	int parent_fd = -EBADF;
+	char parent[PATH_MAX] = "";
+	struct tree tree = {
+		.plan = plan, .root_fd = -EBADF, .scratch_fd = -EBADF, .parent_fd = &parent_fd, .parent = parent,
+	};
 	int r;
 
 	umask(0);	/* modes are the plan's; commands get theirs later */
@@ -493,6 +515,7 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 			r = 0;
 		}
 	}
+	forget_parent(&tree);
 	if (r == 0)
 		r = mount_pivot(tree.root_fd, fault);
 	if (r == 0)
@@ -531,7 +554,9 @@ static int renew_mask(const struct tree *tree, const struct flat_step *step, str
 
 int tree_renew_proc(const struct flat_plan *plan, struct fault *fault)
 {
-	struct tree tree = { .plan = plan, .scratch_fd = -EBADF };
+	int parent_fd = -EBADF;
+	char parent[PATH_MAX] = "";
+	struct tree tree = { .plan = plan, .scratch_fd = -EBADF, .parent_fd = &parent_fd, .parent = parent };
 	_cleanup_(fd_closep) int root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int r = 0;
 
@@ -550,5 +575,6 @@ int tree_renew_proc(const struct flat_plan *plan, struct fault *fault)
 		else if (step->op == FLAT_OP_READONLY)
 			r = make_readonly(&tree, step, fault);
 	}
+	forget_parent(&tree);
 	return r;
 }
