@@ -21,7 +21,7 @@ static const char *const setup_calls[] = {
 	"fsconfig", "fsmount", "mount_setattr", "umount2", "sethostname", "setresuid", "setresgid", "setuid", "setgid", "capset",
 	"pidfd_open", "pidfd_send_signal", "close_range", "memfd_create", "execveat", "signalfd4", "socketpair", "mkdirat", "mkdir",
 	"symlinkat", "unlinkat", "fchmodat", "fchownat", "prlimit64", "epoll_create1", "timerfd_create", "setsid", "chroot",
-	"fchdir", "renameat", "renameat2", "linkat", "bind", "listen", "ftruncate", "statfs", "mknodat",
+	"fchdir", "renameat", "renameat2", "linkat", "bind", "listen", "ftruncate", "statfs", "mknodat", "prctl",
 };
 
 struct fault {
@@ -49,7 +49,7 @@ static int start_under_fault(void *argument)
 	const struct fault *fault = argument;
 	static const char *const words[] = { "sh", "-c",
 		"grep -q '^CapEff:.0000000000000000' /proc/self/status && grep -q '^NoNewPrivs:.1' /proc/self/status &&"
-		" grep -q '^Seccomp:.2' /proc/self/status && ! ls /home/. >/dev/null 2>&1 || exit 99", NULL };
+		" grep -q '^Seccomp:.2' /proc/self/status && ! ls /boot /srv >/dev/null 2>&1 || exit 99", NULL };
 	abox_sandbox *box = NULL;
 	char *json = NULL;
 	int r, code = -1;
