@@ -99,7 +99,7 @@ static int is_summarized(abox_journal *journal, uint64_t number, abox_error **re
 	return 1;
 }
 
-static int prepare(abox_journal *journal, uint64_t *retnewest, uint64_t *retkeep, abox_error **reterr)
+static int prepare(abox_journal *journal, bool dry_run, uint64_t *retnewest, uint64_t *retkeep, abox_error **reterr)
 {
 	uint64_t number;
 	int r;
@@ -115,12 +115,12 @@ static int prepare(abox_journal *journal, uint64_t *retnewest, uint64_t *retkeep
 		journal_mutex_unlock(journal);
 		if (r == 0)
 			r = is_summarized(journal, number, reterr);
-		if (r == 0 && tries == 0)
-			r = rotate_away(journal, number, 0, reterr);
-		else if (r == 1) {
+		if (r == 1 || (r == 0 && dry_run)) {
 			*retnewest = number;
 			return 1;
 		}
+		if (r == 0 && tries == 0)
+			r = rotate_away(journal, number, 0, reterr);
 	}
 	return r < 0 ? r : error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL, "the journal is being rotated");
 }
@@ -369,7 +369,7 @@ static int prune_locked(struct pruning *pruning, uint64_t *retn_blobs, abox_erro
 	uint64_t newest = 0, keep_seq = 0;
 	int r;
 
-	r = prepare(pruning->journal, &newest, &keep_seq, reterr);
+	r = prepare(pruning->journal, pruning->options->dry_run, &newest, &keep_seq, reterr);
 	if (r < 0)
 		return r;
 	r = segment_list(pruning->journal->dir_fd, &pruning->numbers, &pruning->n_numbers, reterr);
