@@ -146,3 +146,22 @@ int cgroup_read(const struct cgroup_group *group, struct cgroup_stats *ret)
 	*ret = stats;
 	return 0;
 }
+
+int cgroup_read_evidence(const struct cgroup_group *group, struct cgroup_stats *ret)
+{
+	int memory_fd = group->dir_fds[CGROUP_MEMORY], pids_fd = group->dir_fds[CGROUP_PIDS], r = 0;
+	struct cgroup_stats stats = { 0 };
+
+	if (memory_fd >= 0) {
+		r = cgroup_read_key(memory_fd, group->version == 2 ? "memory.events" : "memory.oom_control", "oom_kill",
+			&stats.n_oom_kills);
+		stats.has_memory = r == 0;
+	}
+	if (r == 0 && pids_fd >= 0) {
+		r = cgroup_read_key(pids_fd, "pids.events", "max", &stats.n_pids_denied);
+		stats.has_pids = r == 0;
+	}
+	if (r == 0)
+		*ret = stats;
+	return r;
+}

@@ -94,6 +94,8 @@ struct cgroup_stats {
 	uint64_t cpu_usec;
 };
 int cgroup_read(const struct cgroup_group *group, struct cgroup_stats *ret);	/* 0 or -errno */
+/* Only n_oom_kills and n_pids_denied, which are read around every command. */
+int cgroup_read_evidence(const struct cgroup_group *group, struct cgroup_stats *ret);
 
 int cgroup_freeze(const struct cgroup_group *group, bool frozen, uint64_t timeout_usec, struct fault *fault);
 /* Kills everything in the group and its children. v2 with cgroup.kill: one write. Otherwise pids.max=0 and a kill

@@ -19,7 +19,7 @@ enum userns_mode {
 	USERNS_ROOT,		/* any range of the whole 32 bits, written directly */
 };
 
-/* The soundest way to kill a command's whole tree (facts.kill). */
+/* The way to kill a command's whole tree (facts.kill): all are sound, the cheapest that the host has is taken. */
 enum kill_way {
 	KILL_PIDNS = 0,		/* a pid namespace per command */
 	KILL_SCOPE,		/* shepherd in a Landlock signal scope */
