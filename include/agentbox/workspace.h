@@ -26,7 +26,6 @@
 extern "C" {
 #endif
 
-
 /** What a workspace begins with. */
 enum abox_source_kind {
 	ABOX_SOURCE_EMPTY = 0,
