@@ -305,6 +305,42 @@ Test(cgroup, kills_a_fork_bomb)
 	cr_assert_child(check_bomb, 0, &layout);
 }
 
+static int check_without_tree(struct child *child)
+{
+	struct cgroup_limits limits = { .pids = 64 };
+	struct cgroup_layout less = layout;
+	struct cgroup_group group, sub;
+	struct fault fault = { 0 };
+	int status;
+	pid_t pid;
+
+	less.tree_dir[0] = 0;
+	CHECK_FAULT(cgroup_create(&less, name, &group, &fault), &fault);
+	CHECK(cgroup_clone_fd(&group) < 0);
+	CHECK(cgroup_create_child(&group, "c-1", &sub, &fault) == ABOX_E_UNSUPPORTED);
+	CHECK(cgroup_freeze(&group, true, SECOND, &fault) == ABOX_E_UNSUPPORTED);
+	CHECK_FAULT(cgroup_set_limits(&group, &limits, &fault), &fault);
+	pid = fork();
+	if (pid == 0)
+		_exit(cgroup_join(&group, false, NULL) < 0 ? 99 : fork_bomb());
+	usleep(100000);
+	CHECK(cgroup_is_populated(&group));
+	CHECK_FAULT(cgroup_kill(&group, 10 * SECOND, &fault), &fault);
+	status = end_of(pid);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	CHECK_FAULT(cgroup_remove(&group, 5 * SECOND, &fault), &fault);
+	return 0;
+}
+
+/* v1 alone: no freezing and no groups for commands, said so; a fork bomb still ends. */
+Test(cgroup, works_without_a_v2_tree)
+{
+	NEEDS_GROUPS();
+	if (layout.limits_version != 1 || !(layout.controllers & CGROUP_BIT(CGROUP_PIDS)))
+		cr_skip_test("no v1 groups here");
+	cr_assert_child(check_without_tree, 0, NULL);
+}
+
 static int check_leftover(struct child *child)
 {
 	struct cgroup_group group;
