@@ -57,7 +57,9 @@ static int make(struct child *child, struct cgroup_group *group)
 /* A child in the group (born into the tree, joined to the rest) that runs fn and leaves. */
 static pid_t start_in(const struct cgroup_group *group, int (*fn)(void))
 {
-	struct sys_clone_args args = { .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup_clone_fd(group) };
+	struct sys_clone_args args = {
+		.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup_clone_fd(group)
+	};
 	pid_t pid = (pid_t)sys_clone3(&args);
 
 	if (pid == 0)
@@ -138,7 +140,8 @@ static int check_life(struct child *child)
 	return 0;
 }
 
-/* Made, joined at birth, frozen, killed by command and as a whole, opened again, removed with leftovers below. */
+/* Made, joined at birth, frozen, killed by command and as a whole, opened again, removed with leftovers
+ * below. */
 Test(cgroup, life_of_a_group)
 {
 	NEEDS_GROUPS();
@@ -350,7 +353,8 @@ static int check_leftover(struct child *child)
 
 	if (make(child, &group) != 0)
 		return 1;
-	/* A process that cannot be killed is not to be had; a group object without its directories cannot see one. */
+	/* A process that cannot be killed is not to be had; a group object without its directories cannot see
+	 * one. */
 	pid = start_in(&group, sleep_forever);
 	CHECK(pid > 0);
 	CHECK(!(layout.controllers & CGROUP_BIT(CGROUP_PIDS)) || counts(&group, 1));
@@ -411,7 +415,8 @@ static int check_handed_over(struct child *child)
 	return 0;
 }
 
-/* Joining works after a change of ids, and a handed-over group lets its own processes start commands below. */
+/* Joining works after a change of ids, and a handed-over group lets its own processes start commands below.
+ */
 Test(cgroup, guest_of_other_ids_joins_and_starts_commands)
 {
 	NEEDS_GROUPS();
@@ -442,7 +447,8 @@ static void put(const char *path, const char *text)
 	close(fd);
 }
 
-static void put_group(const char *path, const char *controllers, const char *passed_on, const char *procs, bool root)
+static void put_group(
+	const char *path, const char *controllers, const char *passed_on, const char *procs, bool root)
 {
 	char file[256];
 
@@ -461,7 +467,9 @@ static void look(const char *root, const char *own, struct cgroup_layout *ret)
 {
 	char text[512], mountinfo[64], self[64];
 
-	snprintf(text, sizeof(text), "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:26 %s %s/cg rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+	snprintf(text, sizeof(text),
+		"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:26 %s %s/cg rw,nosuid shared:9 - cgroup2 "
+		"cgroup2 rw,nsdelegate\n",
 		root, host);
 	put("mountinfo", text);
 	put("own", own);
@@ -496,14 +504,16 @@ Test(cgroup_detect, climbs_to_a_group_without_processes)
 	look("/", "0::/user.slice/app.slice/my.scope\n", &found);
 	cr_assert_eq(found.limits_version, 2);
 	cr_assert(ends_with(found.tree_dir, "/cg/user.slice/app.slice"), "%s", found.tree_dir);
-	cr_assert_eq(found.controllers, CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU));
+	cr_assert_eq(found.controllers,
+		CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU));
 	cr_assert(ends_with(found.limits_dir[CGROUP_MEMORY], "/cg/user.slice/app.slice"));
 	cr_assert_str_eq(found.limits_dir[CGROUP_CPUACCT], "");
 	cr_assert_str_eq(found.reason, "");
 	clear_host();
 }
 
-/* A container: all groups that can be seen hold processes. Nothing is moved; killing still works; the reason is told. */
+/* A container: all groups that can be seen hold processes. Nothing is moved; killing still works; the reason
+ * is told. */
 Test(cgroup_detect, never_asks_the_host_process_to_move)
 {
 	struct cgroup_layout found;
@@ -532,7 +542,8 @@ Test(cgroup_detect, takes_the_root_of_the_hierarchy)
 	clear_host();
 }
 
-/* A mount that shows a part of the hierarchy, our group below it or outside of it, and one above the namespace. */
+/* A mount that shows a part of the hierarchy, our group below it or outside of it, and one above the
+ * namespace. */
 Test(cgroup_detect, knows_what_a_partial_mount_shows)
 {
 	struct cgroup_layout found;
