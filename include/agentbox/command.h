@@ -106,6 +106,7 @@ struct abox_command_options {
 	void *on_output_userdata;
 };
 #define ABOX_COMMAND_OPTIONS_INIT .size = sizeof(struct abox_command_options)
+/** abox_command_options_init() - as ABOX_COMMAND_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_command_options_init(struct abox_command_options *options);
 
 /**

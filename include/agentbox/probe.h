@@ -35,8 +35,9 @@ enum abox_enforcement {
  * @rethost:  released with abox_host_unref()
  * @reterr:   may be NULL
  *
- * Tries what it tells, in a child that ends before this returns: new namespaces, mounts in them, an overlay, a proc.
- * A host on which no wall can be used is no error: then abox_host_backend_usable() says no and the blocker why.
+ * Tries what it tells, in a child that ends before this returns: new namespaces, mounts in them, an overlay,
+ * a proc. A host on which no wall can be used is no error: then abox_host_backend_usable() says no and the
+ * blocker why.
  *
  * Effects:  on the host none; the child is none that wait(-1) or a SIGCHLD handler of the caller sees
  * Threads:  any
@@ -54,10 +55,10 @@ ABOX_API abox_host *abox_host_unref(abox_host *host);
 /**
  * abox_host_dump() - everything as JSON
  * @host:     borrowed
- * @retjson:  {"host": {"kernel", "arch", "uid", "root", "user_namespaces", "landlock_abi", "control_groups": {"limits",
- *            "controllers", "tree", "reason", "remedy"}, ...}, "backends": [{"name", "usable", "isolation", "version",
- *            "blocker", "remedy"}], "capabilities": [{"name", "backend", "status", "by", "detail", "remedy"}]};
- *            what is not known or does not apply is left out. Released with abox_free()
+ * @retjson:  {"host": {"kernel", "arch", "uid", "root", "user_namespaces", "landlock_abi", "control_groups":
+ * {"limits", "controllers", "tree", "reason", "remedy"}, ...}, "backends": [{"name", "usable", "isolation",
+ * "version", "blocker", "remedy"}], "capabilities": [{"name", "backend", "status", "by", "detail",
+ * "remedy"}]}; what is not known or does not apply is left out. Released with abox_free()
  *
  * Threads:  any
  * Return:   0, ABOX_E_INVALID, ABOX_E_MEMORY
@@ -84,7 +85,8 @@ ABOX_API const char *abox_host_backend_blocker(const abox_host *host, uint32_t i
 ABOX_API const char *abox_host_backend_remedy(const abox_host *host, uint32_t index);
 
 /**
- * Capabilities of the namespaces wall here, by index from 0: what a plan lists under the same names, and `waive` takes.
+ * Capabilities of the namespaces wall here, by index from 0: what a plan lists under the same names, and
+ * `waive` takes.
  *
  * abox_host_capability_name()    such as "limits.memory"; NULL behind the last
  * abox_host_capability_status()  enum abox_enforcement
@@ -99,7 +101,8 @@ ABOX_API const char *abox_host_capability_by(const abox_host *host, uint32_t ind
 ABOX_API const char *abox_host_capability_detail(const abox_host *host, uint32_t index);
 ABOX_API const char *abox_host_capability_remedy(const abox_host *host, uint32_t index);
 
-/** abox_enforcement_name() - "not enforced", "watched", "approximated", "enforced"; "?" for another number. Since 0.1. */
+/** abox_enforcement_name() - "not enforced", "watched", "approximated", "enforced"; "?" for another number.
+ * Since 0.1. */
 ABOX_API const char *abox_enforcement_name(int enforcement);
 
 #ifdef __cplusplus

@@ -62,6 +62,7 @@ struct abox_start_options {
 	uint64_t timeout_usec;	/* for the start itself; 0 means 30 seconds */
 };
 #define ABOX_START_OPTIONS_INIT sizeof(struct abox_start_options)
+/** abox_start_options_init() - as ABOX_START_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_start_options_init(struct abox_start_options *options);
 
 /**

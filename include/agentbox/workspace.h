@@ -26,8 +26,6 @@
 extern "C" {
 #endif
 
-typedef struct abox_workspace abox_workspace;
-
 /** What a workspace begins with. */
 enum abox_source_kind {
 	ABOX_SOURCE_EMPTY = 0,

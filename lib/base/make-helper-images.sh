@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: LGPL-2.1-or-later
 # make-helper-images.sh OUTPUT NAME=FILE...: an assembly source that carries the files as read-only data and lists
 # them in helper_images[] (see helper.c). The digest in it makes the object new whenever a file is.
 out=$1

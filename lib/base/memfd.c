@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Sealed memory files. What is promised: once a descriptor comes out of memfd_new_sealed(), nobody changes its
- * bytes, whatever way they get hold of it. What a program or a plan in it means is left to the caller.
+ * Sealed memory files. What is promised: once a descriptor comes out of memfd_new_sealed(), nobody changes
+ * its bytes, whatever way they get hold of it. What a program or a plan in it means is left to the caller.
  */
 #include "base/memfd.h"
 
@@ -37,8 +37,8 @@ int memfd_new_sealed(const char *name, const void *data, size_t len, uint32_t mo
 		return r;
 	if (fchmod(fd, mode) < 0)
 		return -errno;
-	/* Security: F_SEAL_EXEC only fixes the mode, which protects nothing that the other seals do not; older
-	 * kernels lack it. */
+	/* Security: F_SEAL_EXEC only fixes the mode, which protects nothing that the other seals do not;
+	 * older kernels lack it. */
 	if (fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_EXEC) < 0 && fcntl(fd, F_ADD_SEALS, SEALS) < 0)
 		return -errno;
 	*retfd = steal_fd(fd);
@@ -58,8 +58,8 @@ int memfd_map_sealed(int fd, size_t max, const void **retdata, size_t *retlen)
 	struct stat st;
 	void *data;
 
-	/* Security: without the seals the other side could change the bytes after they were checked, or shrink the
-	 * file and kill us with SIGBUS. */
+	/* Security: without the seals the other side could change the bytes after they were checked, or
+	 * shrink the file and kill us with SIGBUS. */
 	if (!memfd_is_sealed(fd))
 		return -EINVAL;
 	if (fstat(fd, &st) < 0)

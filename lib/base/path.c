@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Resolve-under-root. What is promised: the descriptor that path_open_under() returns names something that was
- * below root_fd when it was reached, whatever other processes rename, link or replace meanwhile. What kind of file
- * it is, and whether its bytes may be trusted, is left to the caller.
+ * Resolve-under-root. What is promised: the descriptor that path_open_under() returns names something that
+ * was below root_fd when it was reached, whatever other processes rename, link or replace meanwhile. What
+ * kind of file it is, and whether its bytes may be trusted, is left to the caller.
  *
- * Two ways with the same answers: openat2(2), and a walk for kernels or outer filters that do not have it. The walk
- * never opens `..`: it goes from the root downwards one component at a time, never through a link, and takes `..` by
- * dropping a component and beginning at the root again. So there is no moment at which a rename could let it climb.
+ * Two ways with the same answers: openat2(2), and a walk for kernels or outer filters that do not have it.
+ * The walk never opens `..`: it goes from the root downwards one component at a time, never through a link,
+ * and takes `..` by dropping a component and beginning at the root again. So there is no moment at which a
+ * rename could let it climb.
  */
 #include "base/path.h"
 
@@ -71,7 +72,8 @@ static int open_by_kernel(int root_fd, const char *path, int open_flags, uint32_
 	return -EAGAIN;
 }
 
-/* The state of one walk. `here` is the path from the root to fd, without leading slash, made of directories only. */
+/* The state of one walk. `here` is the path from the root to fd, without leading slash, made of directories
+ * only. */
 struct walk {
 	int root_fd;
 	int fd;			/* directory reached so far; root_fd itself at the start, then ours */
@@ -194,8 +196,8 @@ static int walk_link(struct walk *walk, int link_fd)
 	return 0;
 }
 
-/* Cuts the next component off. Returns its length, 0 when nothing is left; *retlast when it is the final one with no
- * slash behind it, *retslash when only slashes follow. */
+/* Cuts the next component off. Returns its length, 0 when nothing is left; *retlast when it is the final one
+ * with no slash behind it, *retslash when only slashes follow. */
 static int walk_next(struct walk *walk, char *name, bool *retlast, bool *retslash)
 {
 	size_t skip = strspn(walk->rest, "/"), len = strcspn(walk->rest + skip, "/"), after;
@@ -238,7 +240,8 @@ static int open_last(struct walk *walk, const char *name, int open_flags, uint32
 }
 
 /* One component. Returns a descriptor when it was the end, -EAGAIN when the walk goes on, or an error. */
-static int walk_step(struct walk *walk, const char *name, bool last, bool slash, int open_flags, uint32_t mode)
+static int walk_step(
+	struct walk *walk, const char *name, bool last, bool slash, int open_flags, uint32_t mode)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	struct stat st;
@@ -330,8 +333,8 @@ int path_open_under(int root_fd, const char *path, int open_flags, uint32_t mode
 	open_flags = open_flags_of(open_flags);
 	if (!(flags & PATH_FORCE_WALK)) {
 		r = open_by_kernel(root_fd, path, open_flags, mode, flags);
-		/* EPERM may come from an outer filter that does not know the call; the walk gives the same answer
-		 * when it was meant. */
+		/* EPERM may come from an outer filter that does not know the call; the walk gives the same
+		 * answer when it was meant. */
 		if (r != -ENOSYS && r != -EPERM && r != -EAGAIN)
 			return r;
 	}
@@ -339,7 +342,8 @@ int path_open_under(int root_fd, const char *path, int open_flags, uint32_t mode
 }
 
 /* The directory of `prefix`, made in parent_fd (the directory of the prefix before it) when it is missing. */
-static int make_one(int root_fd, int parent_fd, const char *prefix, const char *name, uint32_t mode, int flags)
+static int make_one(
+	int root_fd, int parent_fd, const char *prefix, const char *name, uint32_t mode, int flags)
 {
 	int fd;
 
@@ -397,7 +401,8 @@ bool path_is_normal(const char *path)
 
 		path++;	/* the slash */
 		len = strcspn(path, "/");
-		if (len == 0 || (len == 1 && path[0] == '.') || (len == 2 && path[0] == '.' && path[1] == '.'))
+		if (len == 0 || (len == 1 && path[0] == '.') ||
+			(len == 2 && path[0] == '.' && path[1] == '.'))
 			return false;
 		path += len;
 	}

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Removing a tree that somebody hostile may have made: of any depth, with modes that lock its owner out, with links
- * and mount points in it, changing while we work. What is promised: nothing outside of the tree is touched, the
- * number of descriptors in use is bounded, and a failure at one place does not keep the rest from going.
+ * Removing a tree that somebody hostile may have made: of any depth, with modes that lock its owner out, with
+ * links and mount points in it, changing while we work. What is promised: nothing outside of the tree is
+ * touched, the number of descriptors in use is bounded, and a failure at one place does not keep the rest
+ * from going.
  *
- * Depth: directories below level MAX_DEPTH are moved up into the top directory under a new name before they are
- * emptied, so that a chain of 100,000 directories needs no more descriptors than one of 50.
+ * Depth: directories below level MAX_DEPTH are moved up into the top directory under a new name before they
+ * are emptied, so that a chain of 100,000 directories needs no more descriptors than one of 50.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -18,6 +19,7 @@
 
 #define MAX_DEPTH 48
 #define MAX_DEPTH_UNLIFTED 256	/* where moving up fails (another filesystem, no permission) */
+#define NO_REPLACE 1		/* RENAME_NOREPLACE */
 #define MAX_PASSES 1024		/* over one directory to which somebody keeps adding */
 
 struct removal {
@@ -79,13 +81,15 @@ static bool lift(struct removal *removal, int dir_fd, const char *name)
 	char lifted[48];
 	int sub_fd;
 
-	sub_fd = open_directory(removal, dir_fd, name);	/* moving a directory needs write permission on itself */
+	/* Moving a directory needs write permission on itself. */
+	sub_fd = open_directory(removal, dir_fd, name);
 	fd_close(sub_fd);
 	if (sub_fd < 0)
 		return false;
 	for (int i = 0; i < 16; i++) {
-		snprintf(lifted, sizeof(lifted), ".lifted-%u-%u", (unsigned int)getpid(), removal->n_lifted++);
-		if (syscall(SYS_renameat2, dir_fd, name, removal->top_fd, lifted, 1 /* RENAME_NOREPLACE */) == 0)
+		snprintf(
+			lifted, sizeof(lifted), ".lifted-%u-%u", (unsigned int)getpid(), removal->n_lifted++);
+		if (syscall(SYS_renameat2, dir_fd, name, removal->top_fd, lifted, NO_REPLACE) == 0)
 			return true;
 		if (errno != EEXIST)
 			return false;
@@ -116,7 +120,8 @@ static int remove_entry(struct removal *removal, int dir_fd, const char *name, u
 {
 	if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
 		return 0;
-	if (errno == EISDIR || errno == EPERM) {	/* EPERM: the answer of POSIX for a directory, or a real one */
+	/* EPERM: the answer of POSIX for a directory, or a real one. */
+	if (errno == EISDIR || errno == EPERM) {
 		int saved = -errno, r = remove_directory(removal, dir_fd, name, depth);
 
 		return r == -ENOTDIR ? saved : r;
@@ -124,8 +129,8 @@ static int remove_entry(struct removal *removal, int dir_fd, const char *name, u
 	return -errno;
 }
 
-/* Empties a directory and closes its descriptor. Goes over it again while that gets on, since filesystems may skip
- * names while others are removed, and lifted directories arrive in the top one. */
+/* Empties a directory and closes its descriptor. Goes over it again while that gets on, since filesystems may
+ * skip names while others are removed, and lifted directories arrive in the top one. */
 static void remove_entries(struct removal *removal, int dir_fd, unsigned int depth)
 {
 	DIR *dir = fdopendir(dir_fd);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages with descriptors. What is promised: a message comes whole or as an error, and no descriptor that came
- * with a message stays open unknown to the caller. What a message means is left to the caller.
+ * Messages with descriptors. What is promised: a message comes whole or as an error, and no descriptor that
+ * came with a message stays open unknown to the caller. What a message means is left to the caller.
  */
 #include "base/socket.h"
 
@@ -51,8 +51,8 @@ int socket_listen_at(int dir_fd, const char *name, int backlog, int *retfd)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* Security: bind() gives the name the mode of the socket's own inode, less the umask; so the name is private
-	 * from birth, with no moment in between. */
+	/* Security: bind() gives the name the mode of the socket's own inode, less the umask; so the name is
+	 * private from birth, with no moment in between. */
 	if (fchmod(fd, 0600) < 0)
 		return -errno;
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
@@ -137,7 +137,8 @@ static int wait_for(int fd, short events, uint64_t deadline_usec)
 	return 0;
 }
 
-int socket_send_until(int fd, const void *data, size_t len, const int *fds, size_t n_fds, uint64_t deadline_usec)
+int socket_send_until(
+	int fd, const void *data, size_t len, const int *fds, size_t n_fds, uint64_t deadline_usec)
 {
 	for (;;) {
 		int r = send_flags(fd, data, len, fds, n_fds, MSG_DONTWAIT);
@@ -168,7 +169,7 @@ static size_t take_fds(struct msghdr *message, int *fds)
 			if (n_fds < SOCKET_MAX_FDS)
 				fds[n_fds++] = fd;
 			else
-				fd_close(fd);	/* the kernel sends one such header; never leak if that changes */
+				fd_close(fd);	/* one such header comes; never leak if that changes */
 		}
 	}
 	return n_fds;
@@ -213,7 +214,8 @@ ssize_t socket_recv(int fd, void *data, size_t size, int *retfds, size_t *retn_f
 	return recv_flags(fd, data, size, retfds, retn_fds, 0);
 }
 
-ssize_t socket_recv_until(int fd, void *data, size_t size, int *retfds, size_t *retn_fds, uint64_t deadline_usec)
+ssize_t socket_recv_until(
+	int fd, void *data, size_t size, int *retfds, size_t *retn_fds, uint64_t deadline_usec)
 {
 	for (;;) {
 		ssize_t n = recv_flags(fd, data, size, retfds, retn_fds, MSG_DONTWAIT);

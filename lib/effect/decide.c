@@ -222,10 +222,12 @@ static int begin_ambiguous(const struct view_task *task, uint64_t epoch, const s
 		return step(ret, BEGIN_MARK_CLAIMED);
 	if (!effect->allowed && wish->new_by)
 		return step(ret, BEGIN_MARK_ALLOWED);
-	if (!effect->allowed && is_ambiguous(task, epoch, wish))
-		return answer(ret, decide_effect_error(reterr, ABOX_E_AMBIGUOUS, effect,
-			"may be a repeat of one of %zu earlier effects on '%s': claim it for one of them, or allow it "
-			"as new", decide_candidates(task, wish->target, epoch, NULL, NULL), wish->target));
+	if (!effect->allowed && is_ambiguous(task, epoch, wish)) {
+		r = decide_effect_error(reterr, ABOX_E_AMBIGUOUS, effect,
+			"may be a repeat of one of %zu earlier effects on '%s'",
+			decide_candidates(task, wish->target, epoch, NULL, NULL), wish->target);
+		return answer(ret, error_remedy(reterr, r, "claim it for one of them, or allow it as new, by name"));
+	}
 	ret->try = 1;
 	return step(ret, BEGIN_INTEND);
 }
@@ -285,13 +287,14 @@ static int begin_unknown(const struct view_task *task, uint64_t epoch, struct be
 	abox_error **reterr)
 {
 	struct view_effect *effect = ret->effect;
+	int r;
 
 	if (effect->overridden)
 		return begin_next_try(task, epoch, ret, true, reterr);
 	if (effect->effect_class == ABOX_EFFECT_IDEMPOTENT || effect->effect_class == ABOX_EFFECT_PURE)
 		return begin_next_try(task, epoch, ret, false, reterr);
-	return answer(ret, decide_effect_error(reterr, ABOX_E_UNKNOWN, effect,
-		"whether try %u happened is not known", effect->try));
+	r = decide_effect_error(reterr, ABOX_E_UNKNOWN, effect, "whether try %u happened is not known", effect->try);
+	return answer(ret, error_remedy(reterr, r, "find out and resolve it, or let it be tried again, by name"));
 }
 
 static int begin_known(const struct view_task *task, uint64_t epoch, const struct wish *wish,

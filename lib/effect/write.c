@@ -30,18 +30,35 @@ void write_close(struct text *text, char bracket)
 	text_add_bytes(text, &bracket, 1);
 }
 
+/* Texts for people: bytes that are not UTF-8 are shown as \\xHH, so that every reader takes the JSON. */
+static void add_text(struct text *text, const char *value)
+{
+	_cleanup_(text_clear) struct text shown = TEXT_INIT;
+	size_t len = strlen(value), n = 0, step;
+
+	while (n < len && (step = utf8_char_len(value + n, len - n)) > 0)
+		n += step;
+	if (n == len) {
+		text_add_json(text, value, len);
+		return;
+	}
+	text_add_escaped(&shown, value, len);
+	text_add_json(text, shown.data ? shown.data : "", shown.len);
+	text->failed = text->failed || shown.failed;
+}
+
 void write_text(struct text *text, const char *name, const char *value)
 {
 	if (!value)
 		return;
 	begin_member(text, name);
-	text_add_json(text, value, strlen(value));
+	add_text(text, value);
 }
 
 void write_element(struct text *text, const char *value)
 {
 	begin_member(text, NULL);
-	text_add_json(text, value, strlen(value));
+	add_text(text, value);
 }
 
 void write_bytes_member(struct text *text, const char *name, const void *data, size_t len)

@@ -393,7 +393,7 @@ static int order_command(struct keeper *keeper, struct command *command, struct 
 	if (r == 0)
 		r = add_groups(command, &list, fault);
 	if (r == 0) {
-		cgroup_read(command->has_limits ? &command->limits : &keeper->group, &command->before);
+		cgroup_read_evidence(command->has_limits ? &command->limits : &keeper->group, &command->before);
 		command->started_usec = clock_monotonic_usec();
 		r = send_order(keeper, command, wish, &list, fault);
 	}

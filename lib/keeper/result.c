@@ -111,7 +111,7 @@ void result_make(struct command *command)
 	if (command->has_limits)
 		cgroup_read(&command->limits, &after);
 	else if (command->keeper->has_group)
-		cgroup_read(&command->keeper->group, &after);
+		cgroup_read_evidence(&command->keeper->group, &after);
 	n_oom = oom_kills(command, &after);
 	result->limits_struck = command->struck;
 	if (n_oom)

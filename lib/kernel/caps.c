@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Capabilities by the bare system calls. What is promised: after a call that returns 0 the sets are what the header
- * says, since they are read back; anything else is an error. Which capabilities a process should have is left to
- * the caller.
+ * Capabilities by the bare system calls. What is promised: after a call that returns 0 the sets are what the
+ * header says, since they are read back; anything else is an error. Which capabilities a process should have
+ * is left to the caller.
  */
 #include "kernel/caps.h"
 
@@ -83,8 +83,8 @@ int caps_drop_bounding(struct fault *fault)
 	if (r < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, -r, "capabilities", "cannot read the capabilities");
 	if (left.bounding)
-		return fault_set(fault, ABOX_E_PERMISSION, 0, "capabilities", "bounding set stays after the drop: %llx",
-			(unsigned long long)left.bounding);
+		return fault_set(fault, ABOX_E_PERMISSION, 0, "capabilities",
+			"bounding set stays after the drop: %llx", (unsigned long long)left.bounding);
 	return 0;
 }
 
@@ -93,9 +93,11 @@ int caps_drop_all(struct fault *fault)
 	struct caps left;
 	int r;
 
-	/* Security: uid 0 inside must not get capabilities back by exec. With an empty bounding set, which is checked
-	 * below, that cannot happen anyway; so this is a second lock and may fail for who lacks CAP_SETPCAP. */
-	(void)prctl(PR_SET_SECUREBITS, SECUREBITS_NOROOT | SECUREBITS_KEEP_CAPS_LOCKED | SECUREBITS_NO_AMBIENT_RAISE, 0, 0, 0);
+	/* Security: uid 0 inside must not get capabilities back by exec. With an empty bounding set, which is
+	 * checked below, that cannot happen anyway; so this is a second lock and may fail for who lacks
+	 * CAP_SETPCAP. */
+	(void)prctl(PR_SET_SECUREBITS,
+		SECUREBITS_NOROOT | SECUREBITS_KEEP_CAPS_LOCKED | SECUREBITS_NO_AMBIENT_RAISE, 0, 0, 0);
 	drop_bounding(0);
 	(void)prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
 	r = set_caps(0, 0);
@@ -106,8 +108,8 @@ int caps_drop_all(struct fault *fault)
 		return fault_set(fault, ABOX_E_SYSTEM, -r, "capabilities", "cannot read the capabilities");
 	if (left.effective | left.permitted | left.inheritable | left.bounding | left.ambient)
 		return fault_set(fault, ABOX_E_PERMISSION, 0, "capabilities",
-			"capabilities stay after the drop: permitted %llx, bounding %llx", (unsigned long long)left.permitted,
-			(unsigned long long)left.bounding);
+			"capabilities stay after the drop: permitted %llx, bounding %llx",
+			(unsigned long long)left.permitted, (unsigned long long)left.bounding);
 	return 0;
 }
 
@@ -123,15 +125,16 @@ int caps_keep(uint64_t mask, bool inherit, struct fault *fault)
 		return fault_set(fault, ABOX_E_SYSTEM, -r, "capabilities", "cannot set the capabilities");
 	for (int cap = 0; inherit && cap < N_CAPS; cap++)
 		if ((mask & CAPS_BIT(cap)) && prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0) < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, "capabilities", "cannot raise capability %d", cap);
+			return fault_set(fault, ABOX_E_SYSTEM, errno, "capabilities",
+				"cannot raise capability %d", cap);
 	r = caps_read(&left);
 	if (r < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, -r, "capabilities", "cannot read the capabilities");
 	if (left.effective != mask || left.permitted != mask || left.inheritable != (inherit ? mask : 0) ||
 		left.ambient != (inherit ? mask : 0) || (left.bounding & ~mask))
 		return fault_set(fault, ABOX_E_PERMISSION, 0, "capabilities",
-			"capabilities are not as asked for: permitted %llx, bounding %llx", (unsigned long long)left.permitted,
-			(unsigned long long)left.bounding);
+			"capabilities are not as asked for: permitted %llx, bounding %llx",
+			(unsigned long long)left.permitted, (unsigned long long)left.bounding);
 	return 0;
 }
 

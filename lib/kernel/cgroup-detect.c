@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where this process may make groups. What is promised: nothing is changed while looking, the host's own process is
- * never asked to move, and when something is not possible the reason names it. Library code.
+ * Where this process may make groups. What is promised: nothing is changed while looking, the host's own
+ * process is never asked to move, and when something is not possible the reason names it. Library code.
  *
- * v1: below our own group of each controller, if we may write there. v2: a group with processes in it cannot pass
- * controllers on (the root can), so we climb from our own group to the nearest that holds none. Killing and freezing need no
- * controllers: for them our own v2 group is good enough.
+ * v1: below our own group of each controller, if we may write there. v2: a group with processes in it cannot
+ * pass controllers on (the root can), so we climb from our own group to the nearest that holds none. Killing
+ * and freezing need no controllers: for them our own v2 group is good enough.
  */
 #include <limits.h>
 #include <stdio.h>
@@ -121,7 +121,8 @@ static bool in_list(const char *list, size_t len, const char *name)
 	return false;
 }
 
-/* Our own group: the path of the line "7:cpu,cpuacct:/path" that has the controller ("" for v2: "0::/path"). */
+/* Our own group: the path of the line "7:cpu,cpuacct:/path" that has the controller ("" for v2: "0::/path").
+ */
 static bool own_path(const char *own, const char *controller, char *ret, size_t size)
 {
 	for (const char *line = own; *line;) {
@@ -153,7 +154,8 @@ static bool own_dir(const struct hierarchy *hierarchy, const char *path, char *r
 
 	if (strncmp(path, "/..", 3) == 0)
 		return false;	/* above the root of our cgroup namespace */
-	if (root_len > 0 && strncmp(path, hierarchy->root, root_len) == 0 && (path[root_len] == '/' || path[root_len] == 0))
+	if (root_len > 0 && strncmp(path, hierarchy->root, root_len) == 0 &&
+		(path[root_len] == '/' || path[root_len] == 0))
 		path += root_len;
 	else if (root_len > 0 && strcmp(path, "/") != 0)
 		return false;
@@ -183,7 +185,8 @@ static void detect_v1(const struct hierarchies *hierarchies, struct cgroup_layou
 
 			if (!in_list(hierarchy->options, strlen(hierarchy->options), v1_names[c]))
 				continue;
-			if (!own_path(hierarchies->own, v1_names[c], path, sizeof(path)) || !own_dir(hierarchy, path, dir, sizeof(dir)))
+			if (!own_path(hierarchies->own, v1_names[c], path, sizeof(path)) ||
+				!own_dir(hierarchy, path, dir, sizeof(dir)))
 				continue;
 			if (!may_write(dir, "") || !may_write(dir, "tasks"))
 				continue;
@@ -246,7 +249,8 @@ static void detect_v2_limits(const char *mount, const char *own, struct cgroup_l
 		_cleanup_(fd_closep) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		uint32_t controllers;
 
-		/* Security: a process may only be born into a group when we may write to the first common ancestor too. */
+		/* Security: a process may only be born into a group when we may write to the first common
+		 * ancestor too. */
 		if (fd < 0 || !may_write(dir, "") || !may_write(dir, "cgroup.procs"))
 			return;
 		controllers = can_have_children(fd, &has_root) ? v2_controllers(fd) : 0;
@@ -307,16 +311,18 @@ static void explain(const struct hierarchies *hierarchies, struct cgroup_layout 
 		reason = "no cgroup filesystem is mounted";
 		remedy = "mount cgroup2 at /sys/fs/cgroup";
 	} else if (layout->limits_version != 0) {
-		reason = "there is no cgroup2 tree that this process may use, so groups cannot be killed or frozen at once";
+		reason = "there is no cgroup2 tree that this process may use, so groups cannot be killed or "
+			 "frozen at once";
 		remedy = "mount cgroup2, at /sys/fs/cgroup/unified beside v1";
 	} else if (geteuid() != 0) {
 		reason = "no control group is delegated to this user with the memory and pids controllers";
-		remedy = "run under: systemd-run --user --scope -p Delegate=yes, or have an administrator delegate a group";
+		remedy = "run under: systemd-run --user --scope -p Delegate=yes, or have an administrator "
+			 "delegate a group";
 	} else {
-		reason = "this process may not make groups with memory or pids below or above its own: they are read-only, "
-			"not passed on, or every group on the way holds processes";
-		remedy = "in a container: mount /sys/fs/cgroup writable with a private cgroup namespace and move its "
-			"processes to a child group";
+		reason = "this process may not make groups with memory or pids below or above its own: they "
+			 "are read-only, not passed on, or every group on the way holds processes";
+		remedy = "in a container: mount /sys/fs/cgroup writable with a private cgroup namespace and "
+			 "move its processes to a child group";
 	}
 	snprintf(layout->reason, sizeof(layout->reason), "%s", reason);
 	snprintf(layout->remedy, sizeof(layout->remedy), "%s", remedy);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Freezing, killing and removing groups. What is promised: each is bounded in time, and removing tells what stayed.
+ * Freezing, killing and removing groups. What is promised: each is bounded in time, and removing tells what
+ * stayed.
  *
- * With cgroup.kill one write ends a whole tree, fork bombs included. Without it, forks are stopped first (pids.max)
- * and the members are killed until none is left; a tree without both is killed in passes, which a fork bomb
- * can outrun: then the bound in time is what ends it, with an error.
+ * With cgroup.kill one write ends a whole tree, fork bombs included. Without it, forks are stopped first
+ * (pids.max) and the members are killed until none is left; a tree without both is killed in passes, which a
+ * fork bomb can outrun: then the bound in time is what ends it, with an error.
  */
 #include <dirent.h>
 #include <poll.h>
@@ -32,7 +33,8 @@ static void pause_usec(long usec)
 }
 
 /* Calls fn for each directory below dir_fd, deepest first, then for dir_fd itself. */
-static void for_each_group(int dir_fd, unsigned int depth, void (*fn)(int dir_fd, void *argument), void *argument)
+static void for_each_group(
+	int dir_fd, unsigned int depth, void (*fn)(int dir_fd, void *argument), void *argument)
 {
 	int copy = depth < MAX_DEPTH ? openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
 	DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
@@ -75,7 +77,8 @@ static void signal_members(int dir_fd, void *argument)
 	}
 	while (fscanf(file, "%d", &pid) == 1) {
 		members->n++;
-		/* 0 is a process that our pid namespace does not show; 1 is never a member that we may end so. */
+		/* 0 is a process that our pid namespace does not show; 1 is never a member that we may end
+		 * so. */
 		if (members->signal && pid > 1)
 			kill(pid, members->signal);
 	}
@@ -92,8 +95,8 @@ static int any_dir(const struct cgroup_group *group)
 	return -EBADF;
 }
 
-/* A process is either in all directories of a group or, when its joining was cut short, in the first of them: so
- * each is asked. */
+/* A process is either in all directories of a group or, when its joining was cut short, in the first of them:
+ * so each is asked. */
 static size_t signal_group(const struct cgroup_group *group, int signal)
 {
 	struct members members = { .signal = signal };
@@ -110,7 +113,8 @@ bool cgroup_is_populated(const struct cgroup_group *group)
 {
 	uint64_t populated = 0;
 
-	if (group->tree_fd >= 0 && cgroup_read_key(group->tree_fd, "cgroup.events", "populated", &populated) == 0 && populated)
+	if (group->tree_fd >= 0 &&
+		cgroup_read_key(group->tree_fd, "cgroup.events", "populated", &populated) == 0 && populated)
 		return true;
 	if (group->version == 1 || group->tree_fd < 0)
 		return signal_group(group, 0) > 0;
@@ -139,19 +143,21 @@ int cgroup_freeze(const struct cgroup_group *group, bool frozen, uint64_t timeou
 	int r;
 
 	if (group->tree_fd < 0)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no cgroup2 tree to freeze the group '%s' with", group->name);
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup",
+			"no cgroup2 tree to freeze the group '%s' with", group->name);
 	r = file_write_text(group->tree_fd, "cgroup.freeze", frozen ? "1" : "0");
 	while (r == 0) {
 		r = cgroup_read_key(group->tree_fd, "cgroup.events", "frozen", &state);
 		if (r < 0 || (state != 0) == frozen)
 			break;
 		if (clock_monotonic_usec() >= deadline_usec)
-			return fault_set(fault, ABOX_E_TIMEOUT, 0, "cgroup", "the group '%s' does not %s", group->name,
-				frozen ? "freeze" : "thaw");
+			return fault_set(fault, ABOX_E_TIMEOUT, 0, "cgroup", "the group '%s' does not %s",
+				group->name, frozen ? "freeze" : "thaw");
 		wait_for_event(group->tree_fd, deadline_usec);
 	}
 	if (r < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot freeze or thaw the group '%s'", group->name);
+		return fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot freeze or thaw the group '%s'",
+			group->name);
 	return 0;
 }
 
@@ -165,19 +171,22 @@ int cgroup_kill(const struct cgroup_group *group, uint64_t timeout_usec, struct 
 	if (group->has_kill) {
 		r = file_write_text(group->tree_fd, "cgroup.kill", "1");
 		if (r < 0 && r != -ENODEV)	/* removed meanwhile */
-			return fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot kill the group '%s'", group->name);
-		/* On a hybrid host somebody may have joined the limits and died before the tree; the loop ends at once else. */
+			return fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot kill the group '%s'",
+				group->name);
+		/* On a hybrid host somebody may have joined the limits and died before the tree; the loop
+		 * ends at once else. */
 		if (group->version != 1)
 			return 0;
 	} else {
 		if (dir_fd >= 0)
 			(void)!file_write_text(dir_fd, "pids.max", "0");
-		if (group->tree_fd >= 0)	/* a frozen process does not die by a signal before it thaws */
+		if (group->tree_fd >= 0) /* a frozen process does not die by a signal before it thaws */
 			(void)!file_write_text(group->tree_fd, "cgroup.freeze", "0");
 	}
 	while (signal_group(group, SIGKILL) > 0) {
 		if (clock_monotonic_usec() >= deadline_usec)
-			return fault_set(fault, ABOX_E_TIMEOUT, 0, "cgroup", "processes of the group '%s' do not end", group->name);
+			return fault_set(fault, ABOX_E_TIMEOUT, 0, "cgroup",
+				"processes of the group '%s' do not end", group->name);
 		pause_usec(500);
 	}
 	return 0;
@@ -243,7 +252,8 @@ int cgroup_remove(struct cgroup_group *group, uint64_t timeout_usec, struct faul
 		}
 	}
 	if (r < 0)
-		fault_set(fault, ABOX_E_LEFT_BEHIND, -r, "cgroup", "the control group '%s' could not be removed", group->name);
+		fault_set(fault, ABOX_E_LEFT_BEHIND, -r, "cgroup",
+			"the control group '%s' could not be removed", group->name);
 	cgroup_close(group);
 	return r < 0 ? ABOX_E_LEFT_BEHIND : 0;
 }

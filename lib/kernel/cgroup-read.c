@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a group says about itself: use, peaks, and the counters that are evidence for how a command ended. What is
- * promised: a figure comes with its `has_` flag or not at all. memory.failcnt is not read: page cache alone raises it.
+ * What a group says about itself: use, peaks, and the counters that are evidence for how a command ended.
+ * What is promised: a figure comes with its `has_` flag or not at all. memory.failcnt is not read: page cache
+ * alone raises it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -86,12 +87,14 @@ static int read_memory(const struct cgroup_group *group, struct cgroup_stats *st
 		return 0;
 	r = cgroup_read_key(fd, v2 ? "memory.events" : "memory.oom_control", "oom_kill", &stats->n_oom_kills);
 	if (r == 0)
-		r = cgroup_read_number(fd, v2 ? "memory.current" : "memory.usage_in_bytes", &stats->memory_bytes);
+		r = cgroup_read_number(
+			fd, v2 ? "memory.current" : "memory.usage_in_bytes", &stats->memory_bytes);
 	if (r < 0)
 		return r;
 	stats->has_memory = 1;
 	/* memory.peak came with Linux 5.19; before, the present use is the best that is known. */
-	r = cgroup_read_number(fd, v2 ? "memory.peak" : "memory.max_usage_in_bytes", &stats->memory_peak_bytes);
+	r = cgroup_read_number(
+		fd, v2 ? "memory.peak" : "memory.max_usage_in_bytes", &stats->memory_peak_bytes);
 	if (r < 0)
 		stats->memory_peak_bytes = stats->memory_bytes;
 	return 0;
@@ -145,4 +148,23 @@ int cgroup_read(const struct cgroup_group *group, struct cgroup_stats *ret)
 		return r;
 	*ret = stats;
 	return 0;
+}
+
+int cgroup_read_evidence(const struct cgroup_group *group, struct cgroup_stats *ret)
+{
+	int memory_fd = group->dir_fds[CGROUP_MEMORY], pids_fd = group->dir_fds[CGROUP_PIDS], r = 0;
+	struct cgroup_stats stats = { 0 };
+
+	if (memory_fd >= 0) {
+		r = cgroup_read_key(memory_fd, group->version == 2 ? "memory.events" : "memory.oom_control", "oom_kill",
+			&stats.n_oom_kills);
+		stats.has_memory = r == 0;
+	}
+	if (r == 0 && pids_fd >= 0) {
+		r = cgroup_read_key(pids_fd, "pids.events", "max", &stats.n_pids_denied);
+		stats.has_pids = r == 0;
+	}
+	if (r == 0)
+		*ret = stats;
+	return r;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Groups: made, limited, joined, removed. What is promised: a limit that is asked for is set or the call fails; only
- * processes that join themselves are in a group, nobody else's is ever moved; removing is bounded in time and tells
- * what it left. Where groups may be made is decided by cgroup_detect().
+ * Groups: made, limited, joined, removed. What is promised: a limit that is asked for is set or the call
+ * fails; only processes that join themselves are in a group, nobody else's is ever moved; removing is bounded
+ * in time and tells what it left. Where groups may be made is decided by cgroup_detect().
  */
 #include "kernel/cgroup.h"
 
@@ -29,12 +29,13 @@ static int copy_fd(int fd)
 	return fd < 0 ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 3);
 }
 
-/* The controller whose directory was taken before this one is the same (cpu and cpuacct are often mounted together,
- * in v2 all are), or -1. */
+/* The controller whose directory was taken before this one is the same (cpu and cpuacct are often mounted
+ * together, in v2 all are), or -1. */
 static int same_dir_before(const struct cgroup_layout *layout, int controller)
 {
 	for (int i = 0; i < controller; i++)
-		if ((layout->controllers & CGROUP_BIT(i)) && strcmp(layout->limits_dir[i], layout->limits_dir[controller]) == 0)
+		if ((layout->controllers & CGROUP_BIT(i)) &&
+			strcmp(layout->limits_dir[i], layout->limits_dir[controller]) == 0)
 			return i;
 	return -1;
 }
@@ -49,10 +50,10 @@ static int open_directory(int parent_fd, const char *path, int *retfd)
 	return 0;
 }
 
-/* One directory of a group: parent, directory, and the file through which processes join. With `make` it is made, and
- * it must not be there yet. */
-static int open_one(const char *parent, const char *name, const char *join_file, bool make, int *retparent_fd, int *retdir_fd,
-	int *retjoin_fd)
+/* One directory of a group: parent, directory, and the file through which processes join. With `make` it is
+ * made, and it must not be there yet. */
+static int open_one(const char *parent, const char *name, const char *join_file, bool make, int *retparent_fd,
+	int *retdir_fd, int *retjoin_fd)
 {
 	_cleanup_(fd_closep) int parent_fd = -EBADF, dir_fd = -EBADF;
 	int r, join_fd;
@@ -76,10 +77,13 @@ static int open_one(const char *parent, const char *name, const char *join_file,
 	return 0;
 }
 
-/* Switches on what the parent does not pass on. Possible only while it holds no process, which detection has seen. */
+/* Switches on what the parent does not pass on. Possible only while it holds no process, which detection has
+ * seen. */
 static int enable_controllers(const struct cgroup_layout *layout)
 {
-	static const char *const names[] = { [CGROUP_MEMORY] = "memory", [CGROUP_PIDS] = "pids", [CGROUP_CPU] = "cpu" };
+	static const char *const names[] = {
+		[CGROUP_MEMORY] = "memory", [CGROUP_PIDS] = "pids", [CGROUP_CPU] = "cpu"
+	};
 	_cleanup_(fd_closep) int fd = -EBADF;
 	char enabled[256], text[16];
 	int r;
@@ -115,8 +119,8 @@ static int open_limit_dirs(const struct cgroup_layout *layout, bool make, struct
 				return -errno;
 			continue;
 		}
-		r = open_one(layout->limits_dir[i], group->name, "tasks", make, &group->parent_fds[i], &group->dir_fds[i],
-			&group->join_fds[i]);
+		r = open_one(layout->limits_dir[i], group->name, "tasks", make, &group->parent_fds[i],
+			&group->dir_fds[i], &group->join_fds[i]);
 		if (r < 0 && (make || r != -ENOENT))
 			return r;
 	}
@@ -134,7 +138,8 @@ static int open_kill_tree(const struct cgroup_layout *layout, bool make, struct 
 		if (r < 0)
 			return r;
 	}
-	r = open_one(layout->tree_dir, group->name, "cgroup.procs", make, &group->tree_parent_fd, &group->tree_fd, &group->tree_join_fd);
+	r = open_one(layout->tree_dir, group->name, "cgroup.procs", make, &group->tree_parent_fd,
+		&group->tree_fd, &group->tree_join_fd);
 	if (r < 0)
 		return !make && r == -ENOENT ? 0 : r;
 	group->has_kill = faccessat(group->tree_fd, "cgroup.kill", F_OK, 0) == 0;
@@ -158,7 +163,8 @@ static void undo(struct cgroup_group *group)
 	cgroup_close(group);
 }
 
-int cgroup_create(const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault)
+int cgroup_create(
+	const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault)
 {
 	struct cgroup_group group = CGROUP_GROUP_INIT;
 	int r;
@@ -166,7 +172,8 @@ int cgroup_create(const struct cgroup_layout *layout, const char *name, struct c
 	if (!name_is_good(name))
 		return fault_set(fault, ABOX_E_INVALID, 0, "cgroup", "'%s' is no name for a group", name);
 	if (layout->limits_version == 0 && !layout->tree_dir[0])
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no control groups: %s", layout->reason);
+		return fault_set(
+			fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no control groups: %s", layout->reason);
 	strcpy(group.name, name);
 	group.version = layout->limits_version;
 	r = open_limit_dirs(layout, true, &group);
@@ -174,14 +181,15 @@ int cgroup_create(const struct cgroup_layout *layout, const char *name, struct c
 		r = open_kill_tree(layout, true, &group);
 	if (r < 0) {
 		undo(&group);
-		return fault_set(fault, r == -EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, -r, "cgroup", "cannot make the control group '%s'",
-			name);
+		return fault_set(fault, r == -EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, -r, "cgroup",
+			"cannot make the control group '%s'", name);
 	}
 	*ret = group;
 	return 0;
 }
 
-int cgroup_create_child(const struct cgroup_group *parent, const char *name, struct cgroup_group *ret, struct fault *fault)
+int cgroup_create_child(
+	const struct cgroup_group *parent, const char *name, struct cgroup_group *ret, struct fault *fault)
 {
 	struct cgroup_group group = CGROUP_GROUP_INIT;
 	int r;
@@ -189,30 +197,34 @@ int cgroup_create_child(const struct cgroup_group *parent, const char *name, str
 	if (!name_is_good(name))
 		return fault_set(fault, ABOX_E_INVALID, 0, "cgroup", "'%s' is no name for a group", name);
 	if (parent->tree_fd < 0)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no cgroup2 tree for groups of commands");
+		return fault_set(
+			fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no cgroup2 tree for groups of commands");
 	strcpy(group.name, name);
 	group.tree_parent_fd = copy_fd(parent->tree_fd);
 	if (group.tree_parent_fd < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "cgroup", "cannot make the control group '%s'", name);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, "cgroup", "cannot make the control group '%s'", name);
 	if (mkdirat(parent->tree_fd, name, 0755) < 0) {
 		r = errno;
 		cgroup_close(&group);
-		return fault_set(fault, r == EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, r, "cgroup", "cannot make the control group '%s'",
-			name);
+		return fault_set(fault, r == EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, r, "cgroup",
+			"cannot make the control group '%s'", name);
 	}
 	r = open_directory(parent->tree_fd, name, &group.tree_fd);
 	group.tree_join_fd = r < 0 ? -EBADF : openat(group.tree_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
 	if (group.tree_join_fd < 0) {
 		r = r < 0 ? -r : errno;
 		undo(&group);
-		return fault_set(fault, ABOX_E_SYSTEM, r, "cgroup", "cannot open the control group '%s'", name);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, r, "cgroup", "cannot open the control group '%s'", name);
 	}
 	group.has_kill = parent->has_kill;
 	*ret = group;
 	return 0;
 }
 
-int cgroup_open(const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault)
+int cgroup_open(
+	const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault)
 {
 	struct cgroup_group group = CGROUP_GROUP_INIT;
 	bool found;
@@ -231,8 +243,10 @@ int cgroup_open(const struct cgroup_layout *layout, const char *name, struct cgr
 	if (r < 0 || !found) {
 		cgroup_close(&group);
 		if (r == 0)
-			return fault_set(fault, ABOX_E_NOT_FOUND, 0, "cgroup", "there is no control group '%s'", name);
-		return fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot open the control group '%s'", name);
+			return fault_set(
+				fault, ABOX_E_NOT_FOUND, 0, "cgroup", "there is no control group '%s'", name);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot open the control group '%s'", name);
 	}
 	*ret = group;
 	return 0;
@@ -258,8 +272,9 @@ static int write_number(int dir_fd, const char *file, uint64_t number)
 	return file_write_text(dir_fd, file, text);
 }
 
-/* v1 has one bound for memory and one for memory with swap, which may never be the smaller: so the order depends on
- * the direction. The second is missing where the kernel does not count swap, and then there is none to bound. */
+/* v1 has one bound for memory and one for memory with swap, which may never be the smaller: so the order
+ * depends on the direction. The second is missing where the kernel does not count swap, and then there is
+ * none to bound. */
 static int set_memory_v1(int dir_fd, uint64_t bytes)
 {
 	int r = write_number(dir_fd, "memory.limit_in_bytes", bytes), q;
@@ -298,16 +313,16 @@ static int set_cpu(const struct cgroup_group *group, uint64_t millis)
 	return r < 0 ? r : write_number(dir_fd, "cpu.cfs_quota_us", quota_usec);
 }
 
-static int set_limit(const struct cgroup_group *group, enum cgroup_controller controller, uint64_t value, const char *name,
-	struct fault *fault)
+static int set_limit(const struct cgroup_group *group, enum cgroup_controller controller, uint64_t value,
+	const char *name, struct fault *fault)
 {
 	int dir_fd = group->dir_fds[controller], r;
 
 	if (value == 0)
 		return 0;
 	if (dir_fd < 0)	/* Security: a limit that cannot be set is never left out in silence */
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no %s controller to limit the group '%s' with", name,
-			group->name);
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup",
+			"no %s controller to limit the group '%s' with", name, group->name);
 	if (controller == CGROUP_MEMORY)
 		r = group->version == 2 ? set_memory_v2(dir_fd, value) : set_memory_v1(dir_fd, value);
 	else if (controller == CGROUP_PIDS)
@@ -315,12 +330,14 @@ static int set_limit(const struct cgroup_group *group, enum cgroup_controller co
 	else
 		r = set_cpu(group, value);
 	if (r < 0)
-		return fault_set(fault, r == -EBUSY ? ABOX_E_BUSY : ABOX_E_SYSTEM, -r, "cgroup", "cannot limit %s of the group '%s' to %llu",
-			name, group->name, (unsigned long long)value);
+		return fault_set(fault, r == -EBUSY ? ABOX_E_BUSY : ABOX_E_SYSTEM, -r, "cgroup",
+			"cannot limit %s of the group '%s' to %llu", name, group->name,
+			(unsigned long long)value);
 	return 0;
 }
 
-int cgroup_set_limits(const struct cgroup_group *group, const struct cgroup_limits *limits, struct fault *fault)
+int cgroup_set_limits(
+	const struct cgroup_group *group, const struct cgroup_limits *limits, struct fault *fault)
 {
 	int r;
 
@@ -340,9 +357,11 @@ int cgroup_clone_fd(const struct cgroup_group *group)
 int cgroup_allow_clone(const struct cgroup_group *group, uid_t uid, gid_t gid, struct fault *fault)
 {
 	if (group->tree_fd < 0)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no cgroup2 tree to start commands in");
+		return fault_set(
+			fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no cgroup2 tree to start commands in");
 	if (fchownat(group->tree_fd, "cgroup.procs", uid, gid, AT_SYMLINK_NOFOLLOW) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "cgroup", "cannot hand over the group '%s'", group->name);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "cgroup", "cannot hand over the group '%s'",
+			group->name);
 	return 0;
 }
 
@@ -366,6 +385,7 @@ int cgroup_join(const struct cgroup_group *group, bool in_tree, struct fault *fa
 	if (r == 0 && !in_tree && group->tree_join_fd >= 0)
 		r = write_zero(group->tree_join_fd);
 	if (r < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot join the group '%s'", group->name);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot join the group '%s'", group->name);
 	return 0;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The one place for what the headers of a C library may lack: system call numbers, constants and structures of
- * Linux 5.2 to 6.18. The helper programs are built against musl, which brings no linux/ headers, so nothing here
- * needs them; structures carry a name of our own (struct sys_...), constants the name of the kernel. A file that
- * includes this one includes no linux/ header beside it.
+ * The one place for what the headers of a C library may lack: system call numbers, constants and structures
+ * of Linux 5.2 to 6.18. The helper programs are built against musl, which brings no linux/ headers, so
+ * nothing here needs them; structures carry a name of our own (struct sys_...), constants the name of the
+ * kernel. A file that includes this one includes no linux/ header beside it.
  *
  * The sys_ functions are the bare calls: -1 and errno, like the functions of libc.
  */
@@ -182,7 +182,8 @@ struct sys_pidfd_info {
 	uint32_t ruid, rgid, euid, egid, suid, sgid, fsuid, fsgid;
 	int32_t exit_code;
 };
-#define SYS_PIDFD_GET_INFO 0xc040ff0bUL	/* _IOWR(0xff, 11, 64 bytes), the size of the structure in its first release */
+#define SYS_PIDFD_GET_INFO                                                                                   \
+	0xc040ff0bUL /* _IOWR(0xff, 11, 64 bytes), the size of the structure in its first release */
 
 /* prctl(2) */
 #ifndef PR_SET_NO_NEW_PRIVS
@@ -357,7 +358,8 @@ static inline int sys_waitid_pidfd(int pidfd, siginfo_t *info, int options)
 {
 	return (int)syscall(SYS_waitid, SYS_P_PIDFD, pidfd, info, options, NULL);
 }
-static inline int sys_landlock_create_ruleset(const struct sys_landlock_ruleset *ruleset, size_t size, uint32_t flags)
+static inline int sys_landlock_create_ruleset(
+	const struct sys_landlock_ruleset *ruleset, size_t size, uint32_t flags)
 {
 	return (int)syscall(NR_landlock_create_ruleset, ruleset, size, flags);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Landlock layers. What is promised: a layer denies what its rules do not grant, as far as the ABI of this kernel can
- * tell the accesses apart, and never makes a rename between two granted directories fail. Which places a command may
- * reach is left to the caller.
+ * Landlock layers. What is promised: a layer denies what its rules do not grant, as far as the ABI of this
+ * kernel can tell the accesses apart, and never makes a rename between two granted directories fail. Which
+ * places a command may reach is left to the caller.
  */
 #include "kernel/landlock.h"
 
@@ -41,10 +41,10 @@ static uint64_t rights_of(uint32_t access)
 		rights |= SYS_LANDLOCK_FS_EXECUTE;
 	/* No MAKE_CHAR and MAKE_BLOCK: commands have no use for devices of their own. */
 	if (access & LANDLOCK_WRITE)
-		rights |= SYS_LANDLOCK_FS_WRITE_FILE | SYS_LANDLOCK_FS_REMOVE_DIR | SYS_LANDLOCK_FS_REMOVE_FILE |
-			SYS_LANDLOCK_FS_MAKE_DIR | SYS_LANDLOCK_FS_MAKE_REG | SYS_LANDLOCK_FS_MAKE_SOCK |
-			SYS_LANDLOCK_FS_MAKE_FIFO | SYS_LANDLOCK_FS_MAKE_SYM | SYS_LANDLOCK_FS_REFER |
-			SYS_LANDLOCK_FS_TRUNCATE;
+		rights |= SYS_LANDLOCK_FS_WRITE_FILE | SYS_LANDLOCK_FS_REMOVE_DIR |
+			  SYS_LANDLOCK_FS_REMOVE_FILE | SYS_LANDLOCK_FS_MAKE_DIR | SYS_LANDLOCK_FS_MAKE_REG |
+			  SYS_LANDLOCK_FS_MAKE_SOCK | SYS_LANDLOCK_FS_MAKE_FIFO | SYS_LANDLOCK_FS_MAKE_SYM |
+			  SYS_LANDLOCK_FS_REFER | SYS_LANDLOCK_FS_TRUNCATE;
 	if (access & LANDLOCK_DEVICE)
 		rights |= SYS_LANDLOCK_FS_IOCTL_DEV;
 	return rights;
@@ -70,10 +70,12 @@ static int create(uint64_t handled, uint32_t scopes, int abi, struct fault *faul
 	int fd;
 
 	if (abi < 2)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "landlock", abi < 1 ? "this kernel has no Landlock" :
-			"Landlock of this kernel (ABI 1) forbids every rename between directories");
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "landlock",
+			abi < 1 ? "this kernel has no Landlock"
+				: "Landlock of this kernel (ABI 1) forbids every rename between directories");
 	if (scopes && abi < 6)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "landlock", "Landlock of this kernel (ABI %d) has no scopes", abi);
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "landlock",
+			"Landlock of this kernel (ABI %d) has no scopes", abi);
 	fd = sys_landlock_create_ruleset(&ruleset, sizeof(ruleset), 0);
 	if (fd < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "landlock", "cannot make a Landlock ruleset");
@@ -90,17 +92,20 @@ static int add_rule(int ruleset_fd, const struct landlock_rule *rule, uint64_t h
 	if (rule->fd < 0) {
 		opened = open(rule->path, O_PATH | O_CLOEXEC);
 		if (opened < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot open '%s' for Landlock", place);
+			return fault_set(
+				fault, ABOX_E_SYSTEM, errno, place, "cannot open '%s' for Landlock", place);
 	}
 	beneath.parent_fd = rule->fd < 0 ? opened : rule->fd;
 	if (fstat(beneath.parent_fd, &st) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot look at '%s' for Landlock", place);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, place, "cannot look at '%s' for Landlock", place);
 	if (!S_ISDIR(st.st_mode))
 		beneath.allowed_access &= FILE_ACCESS;
 	if (beneath.allowed_access == 0)
 		return 0;
 	if (sys_landlock_add_rule(ruleset_fd, SYS_LANDLOCK_RULE_PATH_BENEATH, &beneath, 0) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot add '%s' to the Landlock ruleset", place);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, place, "cannot add '%s' to the Landlock ruleset", place);
 	return 0;
 }
 
@@ -144,6 +149,7 @@ int landlock_new_scope(int root_fd, uint32_t scopes, int *retruleset_fd, struct 
 int landlock_restrict(int ruleset_fd, struct fault *fault)
 {
 	if (sys_landlock_restrict_self(ruleset_fd, 0) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "landlock", "cannot enforce the Landlock ruleset");
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, "landlock", "cannot enforce the Landlock ruleset");
 	return 0;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Landlock layers: a second, independent limit on which files a process tree reaches, and scopes for signals and
- * abstract sockets. Helper code. A landlocked process cannot mount: commands and shepherds are restricted, the
- * guest never.
+ * Landlock layers: a second, independent limit on which files a process tree reaches, and scopes for signals
+ * and abstract sockets. Helper code. A landlocked process cannot mount: commands and shepherds are
+ * restricted, the guest never.
  *
- * Every layer, a scope-only one too, handles REFER and grants it where files may be reached; a layer that did not
- * would turn each rename or link between directories into EXDEV (git, npm and mv depend on them).
+ * Every layer, a scope-only one too, handles REFER and grants it where files may be reached; a layer that did
+ * not would turn each rename or link between directories into EXDEV (git, npm and mv depend on them).
  */
 #ifndef KERNEL_LANDLOCK_H
 #define KERNEL_LANDLOCK_H
@@ -32,12 +32,13 @@ struct landlock_rule {
 	uint32_t access;
 };
 
-/* The ABI of this kernel, 1 and up; 0 when there is none (not built in, not enabled, or refused by a filter). */
+/* The ABI of this kernel, 1 and up; 0 when there is none (not built in, not enabled, or refused by a filter).
+ */
 int landlock_abi(void);
 
-/* A ruleset with these grants; everything else is denied. What the ABI cannot tell apart is not handled (TRUNCATE
- * before ABI 3, devices before 5), which never grants less than asked for; before ABI 2 a layer is refused
- * (ABOX_E_UNSUPPORTED), as is a scope before ABI 6. */
+/* A ruleset with these grants; everything else is denied. What the ABI cannot tell apart is not handled
+ * (TRUNCATE before ABI 3, devices before 5), which never grants less than asked for; before ABI 2 a layer is
+ * refused (ABOX_E_UNSUPPORTED), as is a scope before ABI 6. */
 int landlock_new(const struct landlock_rule *rules, size_t n_rules, uint32_t scopes, int *retruleset_fd,
 	struct fault *fault);
 /* No limit on files, only scopes. root_fd is the root directory, on which everything is granted. */

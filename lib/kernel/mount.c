@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Mounts by descriptor. What is promised: a mount gets its attributes before anybody can reach it, and a step that
- * the kernel refuses is an error that names the place and, for the usual hosts, what helps. Which mounts a box has,
- * and in which order, is left to the caller.
+ * Mounts by descriptor. What is promised: a mount gets its attributes before anybody can reach it, and a step
+ * that the kernel refuses is an error that names the place and, for the usual hosts, what helps. Which mounts
+ * a box has, and in which order, is left to the caller.
  */
 #include "kernel/mount.h"
 
@@ -14,7 +14,8 @@
 #include "base/fd.h"
 #include "kernel/compat.h"
 
-#define ATIME_FIELD 0x70	/* MOUNT_ATTR__ATIME: a field of several bits, cleared as a whole before it is set */
+/* MOUNT_ATTR__ATIME: a field of several bits, cleared as a whole before one is set. */
+#define ATIME_FIELD 0x70
 
 static uint64_t attributes_of(uint32_t flags)
 {
@@ -42,11 +43,13 @@ int mount_change(int mount_fd, uint32_t set, uint32_t clear, const char *place, 
 	if ((set | clear) & MOUNT_NOATIME)
 		attr.attr_clr |= ATIME_FIELD;
 	if (sys_mount_setattr(mount_fd, "", flags, &attr) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot change the attributes of the mount '%s'", place);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place,
+			"cannot change the attributes of the mount '%s'", place);
 	return 0;
 }
 
-int mount_clone(int dir_fd, const char *path, uint32_t flags, const char *place, int *retmount_fd, struct fault *fault)
+int mount_clone(int dir_fd, const char *path, uint32_t flags, const char *place, int *retmount_fd,
+	struct fault *fault)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	unsigned int how = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW;
@@ -76,7 +79,8 @@ int mount_idmap(int mount_fd, int userns_fd, uint32_t flags, const char *place, 
 	if (sys_mount_setattr(mount_fd, "", how, &attr) == 0)
 		return 0;
 	if (errno == EINVAL)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, errno, place, "the filesystem of '%s' cannot be idmapped", place);
+		return fault_set(fault, ABOX_E_UNSUPPORTED, errno, place,
+			"the filesystem of '%s' cannot be idmapped", place);
 	return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot idmap '%s'", place);
 }
 
@@ -119,8 +123,8 @@ static int set_option(int fs_fd, const struct option *option)
 	return r < 0 ? -errno : 0;
 }
 
-/* The kernel tells in words what it did not like: the last line that is an error ("e ..."), "" when there is none.
- * Keeps errno. */
+/* The kernel tells in words what it did not like: the last line that is an error ("e ..."), "" when there is
+ * none. Keeps errno. */
 static void read_reason(int fs_fd, char *ret, size_t size)
 {
 	int saved = errno;
@@ -137,19 +141,22 @@ static void read_reason(int fs_fd, char *ret, size_t size)
 	errno = saved;
 }
 
-static int make(int fs_fd, const char *type, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+static int make(int fs_fd, const char *type, uint32_t attributes, const char *place, int *retmount_fd,
+	struct fault *fault)
 {
 	char reason[200];
 	int fd;
 
 	if (sys_fsconfig(fs_fd, FSCONFIG_CREATE, NULL, NULL, 0) < 0) {
 		read_reason(fs_fd, reason, sizeof(reason));
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot make a %s for '%s'%s", type, place, reason);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot make a %s for '%s'%s", type,
+			place, reason);
 	}
 	fd = sys_fsmount(fs_fd, FSMOUNT_CLOEXEC, (unsigned int)attributes_of(attributes));
 	if (fd < 0) {
 		read_reason(fs_fd, reason, sizeof(reason));
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot mount a %s for '%s'%s", type, place, reason);
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot mount a %s for '%s'%s", type,
+			place, reason);
 	}
 	*retmount_fd = fd;
 	return 0;
@@ -168,14 +175,15 @@ static int new_mount(const char *type, const struct option *options, size_t n_op
 		int r = set_option(fs_fd, &options[i]);
 
 		if (r < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, -r, place, "%s for '%s': option %s%s%s refused", type, place,
-				options[i].key, options[i].text ? "=" : "", options[i].text ? options[i].text : "");
+			return fault_set(fault, ABOX_E_SYSTEM, -r, place,
+				"%s for '%s': option %s%s%s refused", type, place, options[i].key,
+				options[i].text ? "=" : "", options[i].text ? options[i].text : "");
 	}
 	return make(fs_fd, type, attributes, place, retmount_fd, fault);
 }
 
-int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, const char *place, int *retmount_fd,
-	struct fault *fault)
+int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, const char *place,
+	int *retmount_fd, struct fault *fault)
 {
 	char size[24], inodes[24], mode[8];
 	const struct option list[] = {
@@ -190,7 +198,8 @@ int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, cons
 	return new_mount("tmpfs", list, ELEMENTSOF(list), attributes, place, retmount_fd, fault);
 }
 
-int mount_new_proc(uint32_t proc_flags, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+int mount_new_proc(
+	uint32_t proc_flags, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
 {
 	struct option list[2];
 	size_t n = 0;
@@ -201,10 +210,11 @@ int mount_new_proc(uint32_t proc_flags, uint32_t attributes, const char *place, 
 	if (proc_flags & MOUNT_PROC_HIDEPID)
 		list[n++] = (struct option){ "hidepid", "invisible", -EBADF };
 	r = new_mount("proc", list, n, attributes, place, retmount_fd, fault);
-	/* The kernel lets a user namespace mount proc only where the proc that it can see already is not covered in
-	 * part: a container runtime's masks over /proc/kcore and others are such covers. */
+	/* The kernel lets a user namespace mount proc only where the proc that it can see already is not
+	 * covered in part: a container runtime's masks over /proc/kcore and others are such covers. */
 	if (r == ABOX_E_PERMISSION)
-		fault_remedy(fault, "the host masks parts of its own /proc, as container runtimes do; unmask it (docker: "
+		fault_remedy(fault,
+			"the host masks parts of its own /proc, as container runtimes do; unmask it (docker: "
 			"--security-opt systempaths=unconfined) or use another wall");
 	return r;
 }
@@ -232,8 +242,9 @@ int mount_new_sysfs(uint32_t attributes, const char *place, int *retmount_fd, st
 #define TEXT_SIZE 256	/* what fsconfig(2) takes as one text, with its end */
 
 /*
- * Three ways to name the layers, newest kernel first: by descriptor; lower ones one by one as text; all in one text. The
- * last has no room for paths, so there the working directory is /proc/self/fd and a layer is its bare number.
+ * Three ways to name the layers, newest kernel first: by descriptor; lower ones one by one as text; all in
+ * one text. The last has no room for paths, so there the working directory is /proc/self/fd and a layer is
+ * its bare number.
  */
 enum layer_way { LAYER_FD, LAYER_TEXT, LAYER_ONE_TEXT };
 
@@ -257,7 +268,8 @@ static int set_lower(int fs_fd, const struct mount_overlay *overlay, enum layer_
 
 		name_layer(&option, path, overlay->lower_fds[i], way);
 		if (way == LAYER_ONE_TEXT) {
-			used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ":" : "", path);
+			used += (size_t)snprintf(
+				text + used, sizeof(text) - used, "%s%s", i ? ":" : "", path);
 			if (used >= sizeof(text))
 				return -E2BIG;
 			continue;
@@ -285,11 +297,12 @@ static int set_upper(int fs_fd, const struct mount_overlay *overlay, enum layer_
 	return set_option(fs_fd, &work);
 }
 
-/* A configured overlay. -EINVAL and -EOPNOTSUPP (before 6.5, where the kernel translates to mount(2)) mean that it does
- * not know this way of naming layers. */
+/* A configured overlay. -EINVAL and -EOPNOTSUPP (before 6.5, where the kernel translates to mount(2)) mean
+ * that it does not know this way of naming layers. */
 static int open_overlay(const struct mount_overlay *overlay, enum layer_way way, int *retfs_fd)
 {
-	static const struct option userxattr = { "userxattr", NULL, -EBADF }, relaxed = { "volatile", NULL, -EBADF };
+	static const struct option userxattr = { "userxattr", NULL, -EBADF },
+				   relaxed = { "volatile", NULL, -EBADF };
 	_cleanup_(fd_closep) int fs_fd = sys_fsopen("overlay", FSOPEN_CLOEXEC);
 	int r;
 
@@ -308,16 +321,16 @@ static int open_overlay(const struct mount_overlay *overlay, enum layer_way way,
 	return 0;
 }
 
-static int make_overlay(const struct mount_overlay *overlay, enum layer_way way, uint32_t attributes, const char *place,
-	int *retmount_fd, struct fault *fault)
+static int make_overlay(const struct mount_overlay *overlay, enum layer_way way, uint32_t attributes,
+	const char *place, int *retmount_fd, struct fault *fault)
 {
 	_cleanup_(fd_closep) int fs_fd = -EBADF;
 	int r;
 
 	r = open_overlay(overlay, way, &fs_fd);
 	if (r == -E2BIG)
-		return fault_set(fault, ABOX_E_LIMIT, 0, place, "this kernel cannot overlay the %zu layers of '%s'", overlay->n_lower,
-			place);
+		return fault_set(fault, ABOX_E_LIMIT, 0, place,
+			"this kernel cannot overlay the %zu layers of '%s'", overlay->n_lower, place);
 	if (r < 0)
 		return fault_set(fault, r == -ENODEV ? ABOX_E_UNSUPPORTED : ABOX_E_SYSTEM, -r, place,
 			"cannot set up the overlay for '%s'", place);
@@ -325,17 +338,19 @@ static int make_overlay(const struct mount_overlay *overlay, enum layer_way way,
 }
 
 /* The kernel looks the numbers up when the mount is made, so the working directory stays until then. */
-static int make_overlay_by_numbers(const struct mount_overlay *overlay, uint32_t attributes, const char *place,
-	int *retmount_fd, struct fault *fault)
+static int make_overlay_by_numbers(const struct mount_overlay *overlay, uint32_t attributes,
+	const char *place, int *retmount_fd, struct fault *fault)
 {
 	_cleanup_(fd_closep) int cwd_fd = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	int r;
 
 	if (overlay->n_lower > MOUNT_OVERLAY_STRING_LAYERS)
-		return fault_set(fault, ABOX_E_LIMIT, 0, place, "this kernel overlays %d layers at most, '%s' has %zu",
-			MOUNT_OVERLAY_STRING_LAYERS, place, overlay->n_lower);
+		return fault_set(fault, ABOX_E_LIMIT, 0, place,
+			"this kernel overlays %d layers at most, '%s' has %zu", MOUNT_OVERLAY_STRING_LAYERS,
+			place, overlay->n_lower);
 	if (cwd_fd < 0 || chdir("/proc/self/fd") < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot enter /proc/self/fd for '%s'", place);
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, place, "cannot enter /proc/self/fd for '%s'", place);
 	r = make_overlay(overlay, LAYER_ONE_TEXT, attributes, place, retmount_fd, fault);
 	if (fchdir(cwd_fd) < 0 && r == 0) {
 		*retmount_fd = fd_close(*retmount_fd);
@@ -344,18 +359,20 @@ static int make_overlay_by_numbers(const struct mount_overlay *overlay, uint32_t
 	return r;
 }
 
-int mount_new_overlay(const struct mount_overlay *overlay, uint32_t attributes, const char *place, int *retmount_fd,
-	struct fault *fault)
+int mount_new_overlay(const struct mount_overlay *overlay, uint32_t attributes, const char *place,
+	int *retmount_fd, struct fault *fault)
 {
 	_cleanup_(fd_closep) int fs_fd = -EBADF;
 	int r;
 
 	if (overlay->n_lower == 0 || (overlay->upper_fd < 0) != (overlay->work_fd < 0))
-		return fault_set(fault, ABOX_E_INVALID, 0, place, "an overlay for '%s' without layers", place);
+		return fault_set(
+			fault, ABOX_E_INVALID, 0, place, "an overlay for '%s' without layers", place);
 	if (overlay->flags & MOUNT_OVERLAY_FORCE_STRING)
 		return make_overlay_by_numbers(overlay, attributes, place, retmount_fd, fault);
 	r = open_overlay(overlay, LAYER_FD, &fs_fd);
-	/* EBADF, ENOENT: 6.8 to 6.12 take `lowerdir+` as a text only and read the descriptor as an empty one. */
+	/* EBADF, ENOENT: 6.8 to 6.12 take `lowerdir+` as a text only and read the descriptor as an empty one.
+	 */
 	if (r == -EINVAL || r == -EBADF || r == -ENOENT)
 		r = open_overlay(overlay, LAYER_TEXT, &fs_fd);
 	if (r == -EINVAL || r == -EOPNOTSUPP)
@@ -377,7 +394,8 @@ int mount_pivot(int root_fd, struct fault *fault)
 {
 	if (fchdir(root_fd) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot enter the new root");
-	/* With both names the same the old root lies on top of the new one, which is where the umount finds it. */
+	/* With both names the same the old root lies on top of the new one, which is where the umount finds
+	 * it. */
 	if (sys_pivot_root(".", ".") < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot pivot to the new root");
 	if (umount2(".", MNT_DETACH) < 0)

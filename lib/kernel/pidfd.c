@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Processes by descriptor. What is promised: a signal or a wait reaches the process that was meant, or nobody.
+ * Processes by descriptor. What is promised: a signal or a wait reaches the process that was meant, or
+ * nobody.
  */
 #include "kernel/pidfd.h"
 
@@ -60,7 +61,8 @@ int pidfd_reap(int pidfd, bool nohang, struct pidfd_end *ret)
 	return 0;
 }
 
-/* The line "Pid:\t123" of fdinfo; -1 after the process was reaped, 0 when it is in no namespace that we see. */
+/* The line "Pid:\t123" of fdinfo; -1 after the process was reaped, 0 when it is in no namespace that we see.
+ */
 static pid_t pid_of_fdinfo(int pidfd)
 {
 	char path[48], text[1024], *line;

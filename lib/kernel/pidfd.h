@@ -20,8 +20,8 @@ struct pidfd_end {
 	int status;	/* exit code or signal */
 };
 int pidfd_reap(int pidfd, bool nohang, struct pidfd_end *ret);
-/* The pid in our namespace, 0 when it has been reaped or is not visible; -errno. Read from fdinfo where the kernel
- * has no PIDFD_GET_INFO. */
+/* The pid in our namespace, 0 when it has been reaped or is not visible; -errno. Read from fdinfo where the
+ * kernel has no PIDFD_GET_INFO. */
 pid_t pidfd_get_pid(int pidfd);
 
 #endif

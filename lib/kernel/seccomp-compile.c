@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * From the table to a program. What is promised: for every number, architecture and argument the program answers as
- * the table says; the tests run it in an interpreter for all of them. Which call gets which answer is the table's.
+ * From the table to a program. What is promised: for every number, architecture and argument the program
+ * answers as the table says; the tests run it in an interpreter for all of them. Which call gets which answer
+ * is the table's.
  *
- * The program is small, since the cost of loading follows its length: neighbouring numbers with the same answer are
- * one range, a few single numbers in it are told apart one by one, and the rest is a balanced search. Up to the search only such
- * instructions are used as the kernel can run ahead of time: for calls that need no look at arguments it keeps a bitmap, and
- * the filter costs them next to nothing.
+ * The program is small, since the cost of loading follows its length: neighbouring numbers with the same
+ * answer are one range, a few single numbers in it are told apart one by one, and the rest is a balanced
+ * search. Up to the search only such instructions are used as the kernel can run ahead of time: for calls
+ * that need no look at arguments it keeps a bitmap, and the filter costs them next to nothing.
  *
  * Code is made from its end to its beginning, so that the target of each jump is known when the jump is made.
  */
@@ -27,7 +28,7 @@
 #endif
 
 #define MAX_INSNS 1024
-#define MAX_NUMBER 512		/* of system calls; what is above answers ENOSYS, the x32 numbers among them */
+#define MAX_NUMBER 512 /* of system calls; what is above answers ENOSYS, the x32 numbers among them */
 
 /* The instructions of classic BPF that are used. */
 enum {
@@ -41,8 +42,8 @@ enum {
 	OP_RETURN = 0x06,
 };
 enum { DATA_NUMBER = 0, DATA_ARCH = 4 };
-/* Security: only the low half of an argument is looked at, because the kernel looks at no more of those that are
- * checked here (int, unsigned int). Both architectures are little-endian. */
+/* Security: only the low half of an argument is looked at, because the kernel looks at no more of those that
+ * are checked here (int, unsigned int). Both architectures are little-endian. */
 #define DATA_ARGUMENT(n) (16 + 8 * (uint32_t)(n))
 
 #define RETURN_ALLOW 0x7fff0000U
@@ -71,7 +72,8 @@ static uint32_t distance(const struct code *code, place target)
 	return MAX_INSNS - code->first - target;
 }
 
-/* A place from where `target` is near enough for a conditional jump, even behind another instruction or two. */
+/* A place from where `target` is near enough for a conditional jump, even behind another instruction or two.
+ */
 static place bring_near(struct code *code, place target)
 {
 	if (distance(code, target) <= 250)
@@ -106,7 +108,8 @@ static place emit_load(struct code *code, uint32_t offset, place next)
 
 static place emit_socket(struct code *code, place allow, place eperm)
 {
-	static const uint32_t unix_family = 1, netlink_family = 16, inet_families[] = { 2, 10 }, types[] = { 1, 2 };
+	static const uint32_t unix_family = 1, netlink_family = 16, inet_families[] = { 2, 10 },
+			      types[] = { 1, 2 };
 	place no_family = emit(code, OP_RETURN, RETURN_ERRNO(EAFNOSUPPORT), 0, 0);
 	place no_protocol = emit(code, OP_RETURN, RETURN_ERRNO(EPROTONOSUPPORT), 0, 0);
 	place inet, netlink, here;
@@ -150,10 +153,12 @@ static void emit_actions(struct code *code, place actions[N_ACTIONS])
 	actions[ACTION_ALLOW] = allow;
 	actions[ACTION_EPERM] = eperm;
 	actions[ACTION_ENOSYS] = emit(code, OP_RETURN, RETURN_ERRNO(ENOSYS), 0, 0);
-	actions[ACTION_CLONE] = emit_load(code, DATA_ARGUMENT(0), emit_branch(code, OP_ANY_BIT, FILTER_CLONE_NEW, eperm, allow));
+	actions[ACTION_CLONE] = emit_load(
+		code, DATA_ARGUMENT(0), emit_branch(code, OP_ANY_BIT, FILTER_CLONE_NEW, eperm, allow));
 	actions[ACTION_IOCTL] = emit_load(code, DATA_ARGUMENT(1),
 		emit_one_of(code, filter_ioctls_denied, n_filter_ioctls_denied, eperm, allow));
-	actions[ACTION_SELF] = emit_load(code, DATA_ARGUMENT(0), emit_branch(code, OP_EQUAL, 0, allow, eperm));
+	actions[ACTION_SELF] =
+		emit_load(code, DATA_ARGUMENT(0), emit_branch(code, OP_EQUAL, 0, allow, eperm));
 	actions[ACTION_PRIORITY] = emit_priority(code, 1, allow, eperm);
 	actions[ACTION_IOPRIO] = emit_priority(code, 2, allow, eperm);
 	actions[ACTION_SOCKET] = emit_socket(code, allow, eperm);
@@ -180,7 +185,8 @@ static bool is_single(const struct range *range)
 	return range->first == range->last;
 }
 
-/* True when ranges[low] .. ranges[high - 1] are one action (that of `base`) and at most MAX_SINGLES single numbers. */
+/* True when ranges[low] .. ranges[high - 1] are one action (that of `base`) and at most MAX_SINGLES single
+ * numbers. */
 static bool fits(const struct range *ranges, const struct group *group)
 {
 	size_t n_singles = 0;
@@ -212,7 +218,8 @@ static struct group make_group(const struct range *ranges, size_t low, size_t n)
 	return group;
 }
 
-static place emit_group(struct code *code, const struct range *ranges, const struct group *group, const place *actions)
+static place emit_group(
+	struct code *code, const struct range *ranges, const struct group *group, const place *actions)
 {
 	enum filter_action base = ranges[group->base].action;
 	place here = actions[base];
@@ -224,8 +231,8 @@ static place emit_group(struct code *code, const struct range *ranges, const str
 }
 
 /* The group that A lies in, among groups[low] .. groups[high - 1]. */
-static place emit_search(struct code *code, const struct range *ranges, const struct group *groups, size_t low, size_t high,
-	const place *actions)
+static place emit_search(struct code *code, const struct range *ranges, const struct group *groups,
+	size_t low, size_t high, const place *actions)
 {
 	size_t middle = (low + high) / 2;
 	place upper, lower;
@@ -242,7 +249,8 @@ static size_t make_ranges(const uint8_t *actions, struct range *ranges)
 	size_t n = 0;
 
 	for (uint32_t number = 0; number <= MAX_NUMBER; number++) {
-		enum filter_action action = number < MAX_NUMBER ? (enum filter_action)actions[number] : ACTION_ENOSYS;
+		enum filter_action action =
+			number < MAX_NUMBER ? (enum filter_action)actions[number] : ACTION_ENOSYS;
 
 		if (n == 0 || ranges[n - 1].action != action)
 			ranges[n++] = (struct range){ .first = number, .action = action };
@@ -286,11 +294,13 @@ static int allow_names(const char *const *names, uint8_t *actions, abox_error **
 
 		snprintf(where, sizeof(where), "/seccomp/allow/%zu", i);
 		if (!entry)
-			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, where, "'%s' is no system call that can be allowed",
-				names[i]);
+			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, where,
+				"'%s' is no system call that can be allowed", names[i]);
 		if (!entry->allowable && entry->action != ACTION_ALLOW)
 			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, where,
-				"the system call '%s' is never allowed, because the walls of a box depend on that", names[i]);
+				"the system call '%s' is never allowed, because the walls of a box depend on "
+				"that",
+				names[i]);
 		number = filter_number_of(entry);
 		if (number >= 0 && number < MAX_NUMBER)
 			actions[number] = ACTION_ALLOW;
@@ -321,7 +331,8 @@ int filter_compile(const struct filter_policy *policy, struct filter_insn **retp
 		return ABOX_E_MEMORY;
 	emit_program(code, actions);
 	if (code->failed)
-		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_PLAN, "seccomp", "the system call filter is too long");
+		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_PLAN, "seccomp",
+			"the system call filter is too long");
 	n = MAX_INSNS - code->first;
 	program = malloc(n * sizeof(*program));
 	if (!program)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The system calls of commands, by name. What is not here answers ENOSYS: a call of a future kernel, clone3 (whose
- * flags lie in memory, where a filter cannot look; C libraries fall back to clone), listmount, and all
+ * The system calls of commands, by name. What is not here answers ENOSYS: a call of a future kernel, clone3
+ * (whose flags lie in memory, where a filter cannot look; C libraries fall back to clone), listmount, and all
  * that no one has missed. Changing a line here changes what every box can do to the kernel.
  */
 #include "kernel/seccomp-table.h"
@@ -15,7 +15,7 @@
 #define MISSING_UNLESS_ALLOWED(name, number) { #name, ACTION_ENOSYS, true, number }
 
 const struct filter_entry filter_table[] = {
-	/* Ordinary work: files below descriptors, memory, processes of one's own, sockets that exist, waiting. */
+	/* Ordinary work: files, memory, processes of one's own, sockets that exist, waiting. */
 	ALLOW(read, 0), ALLOW(write, 0), ALLOW(open, 0), ALLOW(openat, 0), ALLOW(openat2, 0),
 	ALLOW(close, 0), ALLOW(close_range, 0), ALLOW(creat, 0), ALLOW(stat, 0), ALLOW(fstat, 0),
 	ALLOW(lstat, 0), ALLOW(newfstatat, 0), ALLOW(statx, 0), ALLOW(poll, 0), ALLOW(ppoll, 0),
@@ -82,7 +82,7 @@ const struct filter_entry filter_table[] = {
 	ALLOW(map_shadow_stack, 453), ALLOW(cachestat, 451), ALLOW(io_setup, 0), ALLOW(io_destroy, 0),
 	ALLOW(io_getevents, 0), ALLOW(io_submit, 0), ALLOW(io_cancel, 0), ALLOW(io_pgetevents, 0),
 
-	/* Needed, but not with every argument. Kernel ids of other processes are refused: in a plain user's box the
+	/* Needed, but not with every argument. Pids of other processes are refused: in a plain user's box the
 	 * guest has the uid of the commands, and prlimit(1, RLIMIT_CPU, 0) would kill it. */
 	{ "clone", ACTION_CLONE, false, 0 },
 	{ "ioctl", ACTION_IOCTL, false, 0 },
@@ -129,9 +129,10 @@ const struct filter_entry filter_table[] = {
 	DENY(iopl, 0), DENY(ioperm, 0),
 	DENY_UNLESS_ALLOWED(modify_ldt, 0),
 
-	/* Numbers that no kernel implements: the kernel itself answers ENOSYS. Here so that the ranges of the program are
-	 * few. */
-	ALLOW(set_thread_area, 0), ALLOW(get_thread_area, 0), ALLOW(epoll_ctl_old, 0), ALLOW(epoll_wait_old, 0),
+	/* Numbers that no kernel implements: the kernel itself answers ENOSYS. Here so that the ranges of the
+	 * program are few. */
+	ALLOW(set_thread_area, 0), ALLOW(get_thread_area, 0), ALLOW(epoll_ctl_old, 0),
+	ALLOW(epoll_wait_old, 0),
 	DENY(_sysctl, 0), DENY(get_kernel_syms, 0), DENY(query_module, 0), DENY(getpmsg, 0), DENY(putpmsg, 0),
 	DENY(afs_syscall, 0), DENY(tuxcall, 0), DENY(security, 0),
 
@@ -143,8 +144,8 @@ const struct filter_entry filter_table[] = {
 };
 const size_t n_filter_table = ELEMENTSOF(filter_table);
 
-/* TIOCSTI types into the terminal of whoever shares it, TIOCLINUX pastes on a console, TIOCCONS takes the console's
- * output, TIOCSETD loads line disciplines. */
+/* TIOCSTI types into the terminal of whoever shares it, TIOCLINUX pastes on a console, TIOCCONS takes the
+ * console's output, TIOCSETD loads line disciplines. */
 const uint32_t filter_ioctls_denied[] = { 0x5412, 0x541c, 0x541d, 0x5423 };
 const size_t n_filter_ioctls_denied = ELEMENTSOF(filter_ioctls_denied);
 

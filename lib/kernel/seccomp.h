@@ -3,9 +3,10 @@
  * The system call filter of commands. The library compiles it (seccomp-compile.c, from the tables in
  * seccomp-table.c); helpers only load it (seccomp-load.c).
  *
- * What is not in the tables answers ENOSYS, so that the C libraries fall back; what is known and dangerous answers
- * EPERM; foreign ABIs (i386, x32, arm) answer ENOSYS for every number. Arguments are looked at where the call is
- * needed but some of its uses are not. (Names begin with filter_, since libseccomp owns seccomp_.)
+ * What is not in the tables answers ENOSYS, so that the C libraries fall back; what is known and dangerous
+ * answers EPERM; foreign ABIs (i386, x32, arm) answer ENOSYS for every number. Arguments are looked at where
+ * the call is needed but some of its uses are not. (Names begin with filter_, since libseccomp owns
+ * seccomp_.)
  */
 #ifndef KERNEL_SECCOMP_H
 #define KERNEL_SECCOMP_H

@@ -2,16 +2,17 @@
 /*
  * Starting a helper from inside a host that must not notice.
  *
- * One clone is not enough: execve() resets the exit signal of a child to SIGCHLD, so the host's wait(-1) would see
- * the helper. Hence two: a middle process that never executes anything (exit signal 0) clones the helper and leaves;
- * the host waits for the middle one by descriptor, and the helper is nobody's child that the host could meet.
+ * One clone is not enough: execve() resets the exit signal of a child to SIGCHLD, so the host's wait(-1)
+ *would see the helper. Hence two: a middle process that never executes anything (exit signal 0) clones the
+ *helper and leaves; the host waits for the middle one by descriptor, and the helper is nobody's child that
+ *the host could meet.
  *
  *	host --clone(VM|VFORK|FILES|PIDFD)--> middle --clone(VM|VFORK|PIDFD)--> helper --execveat-->
  *
- * The middle one shares the descriptor table, so the helper's pidfd appears in the host's table, close-on-exec from
- * birth. Both run in the memory of the host while the calling thread stands still: system calls only, on what is
- * in struct job; no lock, no allocation, nothing of libc that keeps state. Every signal is blocked in the calling thread
- * meanwhile, so that no handler of the host runs in them.
+ * The middle one shares the descriptor table, so the helper's pidfd appears in the host's table,
+ *close-on-exec from birth. Both run in the memory of the host while the calling thread stands still: system
+ *calls only, on what is in struct job; no lock, no allocation, nothing of libc that keeps state. Every signal
+ *is blocked in the calling thread meanwhile, so that no handler of the host runs in them.
  */
 #include "kernel/spawn.h"
 
@@ -72,8 +73,8 @@ _in_child_ static void reset_signals(void)
 			syscall(SYS_rt_sigaction, signal, &action, NULL, KERNEL_SIGSET_SIZE);
 }
 
-/* Descriptors 0-2 are /dev/null, then the given ones. First all are copied above the range that they will have, so
- * that no move overwrites one that is still needed. Returns the number of the program, or -1. */
+/* Descriptors 0-2 are /dev/null, then the given ones. First all are copied above the range that they will
+ * have, so that no move overwrites one that is still needed. Returns the number of the program, or -1. */
 _in_child_ static int place_fds(struct job *job)
 {
 	const struct spawn_request *request = job->request;
@@ -131,7 +132,8 @@ _in_child_ static int middle_main(void *argument)
 		&job->helper_pidfd);
 	if (job->helper_pid < 0)
 		_exit(fail(job, "clone"));
-	/* The clone comes back after the helper's exec or end; what failed is reaped here, not by the host's init. */
+	/* The clone comes back after the helper's exec or end; what failed is reaped here, not by the host's
+	 * init. */
 	if (job->failed_step)
 		sys_waitid_pidfd(job->helper_pidfd, &info, WEXITED | __WALL);
 	_exit(0);
@@ -144,10 +146,12 @@ static int run_middle(struct job *job, char *stack_top)
 	siginfo_t info;
 	pid_t pid;
 
-	pid = clone(middle_main, stack_top, CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD, job, &middle_pidfd);
+	pid = clone(middle_main, stack_top, CLONE_VM | CLONE_VFORK | CLONE_FILES | CLONE_PIDFD, job,
+		&middle_pidfd);
 	if (pid < 0)
 		return -errno;
-	/* ECHILD: the host ignores SIGCHLD, or a wait with __WALL in another thread took it; it has ended either way. */
+	/* ECHILD: the host ignores SIGCHLD, or a wait with __WALL in another thread took it; it has ended
+	 * either way. */
 	while (sys_waitid_pidfd(middle_pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
 		;
 	fd_close(middle_pidfd);
@@ -160,7 +164,8 @@ static int spawn_job(struct job *job)
 	uint64_t all = UINT64_MAX, old;
 	int r, cancel;
 
-	stacks = mmap(NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	stacks = mmap(
+		NULL, 2 * STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	if (stacks == MAP_FAILED)
 		return -errno;
 	job->helper_stack_top = stacks + 2 * STACK_SIZE;
@@ -183,11 +188,12 @@ int spawn_helper(const struct spawn_request *request, int *retpidfd, pid_t *retp
 		return error_set(reterr, ABOX_E_INVALID, request->stage, "spawn", "too many descriptors");
 	r = spawn_job(&job);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, request->stage, "spawn", -r, "cannot start a helper");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, request->stage, "spawn", -r, "cannot start a helper");
 	if (job.failed_step) {
 		fd_close(job.helper_pidfd);
-		return error_set_errno(reterr, ABOX_E_SYSTEM, request->stage, job.failed_step, job.failed_errno,
-			"cannot start the helper %s", request->argv[0]);
+		return error_set_errno(reterr, ABOX_E_SYSTEM, request->stage, job.failed_step,
+			job.failed_errno, "cannot start the helper %s", request->argv[0]);
 	}
 	*retpidfd = job.helper_pidfd;
 	if (retpid)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Maps through newuidmap and newgidmap, the set-uid programs that let a plain user have the ranges which
- * /etc/subuid and /etc/subgid grant. What is promised: they are run by absolute path with an empty environment, and
- * a refusal is told with their exit code. Whether the ranges are granted is their business.
+ * /etc/subuid and /etc/subgid grant. What is promised: they are run by absolute path with an empty
+ * environment, and a refusal is told with their exit code. Whether the ranges are granted is their business.
  */
 #include <spawn.h>
 #include <stdio.h>
@@ -87,15 +87,17 @@ static int map_by(const char *name, pid_t pid, const struct id_range *ranges, si
 	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
 		fault_set(fault, ABOX_E_PERMISSION, 0, name, "%s refused the ranges (exit code %d)", path,
 			WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
-		fault_remedy(fault, "check the ranges of this user in /etc/subuid and /etc/subgid, and that %s is set-uid root",
+		fault_remedy(fault,
+			"check the ranges of this user in /etc/subuid and /etc/subgid, and that %s is "
+			"set-uid root",
 			path);
 		return ABOX_E_PERMISSION;
 	}
 	return 0;
 }
 
-int userns_write_maps_by_tool(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids,
-	size_t n_gids, struct fault *fault)
+int userns_write_maps_by_tool(pid_t pid, const struct id_range *uids, size_t n_uids,
+	const struct id_range *gids, size_t n_gids, struct fault *fault)
 {
 	int r;
 

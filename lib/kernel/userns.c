@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * User namespaces. What is promised: maps are written as given, in one write, or not at all. Which ids a box gets is
- * left to the plan.
+ * User namespaces. What is promised: maps are written as given, in one write, or not at all. Which ids a box
+ * gets is left to the plan.
  */
 #include "kernel/userns.h"
 
@@ -24,8 +24,8 @@ static void proc_path(pid_t pid, const char *name, char *ret, size_t size)
 		snprintf(ret, size, "/proc/%d/%s", (int)pid, name);
 }
 
-/* The owner of /proc/PID is root while a process is not dumpable, so that it could not write its own maps. Nothing
- * is in the memory of a helper yet when it does. */
+/* The owner of /proc/PID is root while a process is not dumpable, so that it could not write its own maps.
+ * Nothing is in the memory of a helper yet when it does. */
 static int write_proc(pid_t pid, const char *name, const char *text)
 {
 	char path[64];
@@ -45,7 +45,8 @@ static int write_proc(pid_t pid, const char *name, const char *text)
 	return r;
 }
 
-static int write_map(pid_t pid, const char *name, const struct id_range *ranges, size_t n, struct fault *fault)
+static int write_map(
+	pid_t pid, const char *name, const struct id_range *ranges, size_t n, struct fault *fault)
 {
 	char text[USERNS_MAX_RANGES * 36];
 	size_t used = 0;
@@ -62,17 +63,18 @@ static int write_map(pid_t pid, const char *name, const struct id_range *ranges,
 	return 0;
 }
 
-int userns_write_maps(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
-	bool deny_setgroups, struct fault *fault)
+int userns_write_maps(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids,
+	size_t n_gids, bool deny_setgroups, struct fault *fault)
 {
 	int r;
 
-	/* Security: setgroups could drop a group that only takes rights away; the kernel demands the denial from the
-	 * unprivileged, and it must come before the gid map. */
+	/* Security: setgroups could drop a group that only takes rights away; the kernel demands the denial
+	 * from the unprivileged, and it must come before the gid map. */
 	if (deny_setgroups) {
 		r = write_proc(pid, "setgroups", "deny");
 		if (r < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, -r, "setgroups", "cannot deny setgroups in the user namespace");
+			return fault_set(fault, ABOX_E_SYSTEM, -r, "setgroups",
+				"cannot deny setgroups in the user namespace");
 	}
 	r = write_map(pid, "uid_map", uids, n_uids, fault);
 	if (r < 0)
@@ -80,8 +82,8 @@ int userns_write_maps(pid_t pid, const struct id_range *uids, size_t n_uids, con
 	return write_map(pid, "gid_map", gids, n_gids, fault);
 }
 
-/* Runs on the caller's memory with a stack of its own, beside the caller: no errno, no memory but its own. Every
- * signal but SIGKILL is blocked. */
+/* Runs on the caller's memory with a stack of its own, beside the caller: no errno, no memory but its own.
+ * Every signal but SIGKILL is blocked. */
 __attribute__((no_sanitize("address", "thread"))) static int idle_main(void *argument)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -90,8 +92,8 @@ __attribute__((no_sanitize("address", "thread"))) static int idle_main(void *arg
 	return 0;
 }
 
-static int open_userns(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
-	int *retuserns_fd, struct fault *fault)
+static int open_userns(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids,
+	size_t n_gids, int *retuserns_fd, struct fault *fault)
 {
 	char path[64];
 	int fd, r;
@@ -117,11 +119,13 @@ int userns_new_idmap(const struct id_range *uids, size_t n_uids, const struct id
 	char *stack;
 	pid_t pid;
 
-	stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	stack = mmap(
+		NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "userns", "no stack");
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, sizeof(all));
-	/* Sharing memory makes it as cheap for a large host as for a small one; exit signal 0, as in spawn.c. */
+	/* Sharing memory makes it as cheap for a large host as for a small one; exit signal 0, as in spawn.c.
+	 */
 	pid = clone(idle_main, stack + STACK_SIZE, CLONE_VM | CLONE_NEWUSER | CLONE_PIDFD, NULL, &pidfd);
 	r = pid < 0 ? -errno : 0;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, NULL, sizeof(old));

@@ -18,15 +18,15 @@ struct id_range {
 };
 #define USERNS_MAX_RANGES 8	/* far below the kernel's 340 */
 
-/* Maps of the user namespace of `pid` (0: the caller's own). An unprivileged writer maps one id, its own, and has
- * setgroups denied; that is done whenever deny_setgroups is true. A privileged one writes any ranges. */
-int userns_write_maps(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
-	bool deny_setgroups, struct fault *fault);
+/* Maps of the user namespace of `pid` (0: the caller's own). An unprivileged writer maps one id, its own, and
+ * has setgroups denied; that is done whenever deny_setgroups is true. A privileged one writes any ranges. */
+int userns_write_maps(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids,
+	size_t n_gids, bool deny_setgroups, struct fault *fault);
 
 /* The same through the set-uid programs newuidmap and newgidmap, for ranges of /etc/subuid and /etc/subgid.
  * Forks and waits; for single-threaded helpers. ABOX_E_UNSUPPORTED when the programs are not installed. */
-int userns_write_maps_by_tool(pid_t pid, const struct id_range *uids, size_t n_uids, const struct id_range *gids,
-	size_t n_gids, struct fault *fault);
+int userns_write_maps_by_tool(pid_t pid, const struct id_range *uids, size_t n_uids,
+	const struct id_range *gids, size_t n_gids, struct fault *fault);
 /* True when both programs are in the usual folders. */
 bool userns_has_tools(void);
 

@@ -49,9 +49,15 @@ static int put_flags(struct json *object, const struct host_facts *facts)
 		const char *name;
 		bool value;
 	} flags[] = {
-		{ "root", facts->is_root }, { "nested", facts->in_userns }, { "proc_mount", facts->proc_mount },
-		{ "openat2", facts->openat2 }, { "overlay", facts->overlay }, { "overlay_by_descriptor", facts->overlay_fd },
-		{ "idmapped_mounts", facts->idmap }, { "mount_beneath", facts->mount_beneath }, { "seccomp", facts->seccomp },
+		{ "root", facts->is_root },
+		{ "nested", facts->in_userns },
+		{ "proc_mount", facts->proc_mount },
+		{ "openat2", facts->openat2 },
+		{ "overlay", facts->overlay },
+		{ "overlay_by_descriptor", facts->overlay_fd },
+		{ "idmapped_mounts", facts->idmap },
+		{ "mount_beneath", facts->mount_beneath },
+		{ "seccomp", facts->seccomp },
 		{ "filtered_already", facts->outer_seccomp },
 	};
 	int r = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Facts about the host. What is promised: a fact that is true was tried or read just now; what could not be found out is
- * false, so that a plan promises too little rather than too much. What follows from the facts is the plan's.
+ * Facts about the host. What is promised: a fact that is true was tried or read just now; what could not be
+ * found out is false, so that a plan promises too little rather than too much. What follows from the facts is
+ * the plan's.
  */
 #include "probe/facts.h"
 
@@ -45,7 +46,8 @@ static uint64_t ids_from_zero(const char *file)
 	_cleanup_(freep) char *text = NULL;
 	unsigned long long inside, outside, count;
 
-	if (file_read_text(AT_FDCWD, file, MAX_TEXT, &text, NULL) < 0 || sscanf(text, "%llu %llu %llu", &inside, &outside, &count) != 3)
+	if (file_read_text(AT_FDCWD, file, MAX_TEXT, &text, NULL) < 0 ||
+		sscanf(text, "%llu %llu %llu", &inside, &outside, &count) != 3)
 		return 0;
 	return inside == 0 ? count : 0;
 }
@@ -60,7 +62,8 @@ static void read_identity(struct host_facts *facts)
 	if (caps_read(&caps) == 0)
 		facts->caps = caps.effective;
 	facts->is_root = facts->uid == 0 && (facts->caps & needed) == needed;
-	facts->in_userns = ids_from_zero("/proc/self/uid_map") != UINT32_MAX || ids_from_zero("/proc/self/gid_map") != UINT32_MAX;
+	facts->in_userns = ids_from_zero("/proc/self/uid_map") != UINT32_MAX ||
+			   ids_from_zero("/proc/self/gid_map") != UINT32_MAX;
 }
 
 static bool has_outer_filter(void)
@@ -89,7 +92,8 @@ static void read_calls(struct host_facts *facts)
 	facts->time_ns = access("/proc/self/ns/time", F_OK) == 0;
 }
 
-/* The first range of /etc/subuid that is large enough: lines of name:start:count, where the name may be a number. */
+/* The first range of /etc/subuid that is large enough: lines of name:start:count, where the name may be a
+ * number. */
 static bool find_subids(const char *file, const char *user, uint32_t uid, struct id_range *ret)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -105,7 +109,8 @@ static bool find_subids(const char *file, const char *user, uint32_t uid, struct
 		if (!colon || sscanf(colon + 1, "%lu:%lu", &start, &count) != 2)
 			continue;
 		*colon = 0;
-		if ((strcmp(line, user) != 0 && strcmp(line, number) != 0) || count < SUBIDS_WANTED || start > UINT32_MAX - count)
+		if ((strcmp(line, user) != 0 && strcmp(line, number) != 0) || count < SUBIDS_WANTED ||
+			start > UINT32_MAX - count)
 			continue;
 		*ret = (struct id_range){ .inside = 0, .outside = (uint32_t)start, .count = (uint32_t)count };
 		return true;
@@ -165,7 +170,8 @@ static bool explain_limits(struct host_facts *facts)
 		snprintf(path, sizeof(path), "/proc/sys/user/max_%s_namespaces", kinds[i]);
 		if (!knob_is(path, 0))
 			continue;
-		snprintf(blocker, sizeof(blocker), "user.max_%s_namespaces is 0: this kind of namespace is switched off", kinds[i]);
+		snprintf(blocker, sizeof(blocker),
+			"user.max_%s_namespaces is 0: this kind of namespace is switched off", kinds[i]);
 		snprintf(remedy, sizeof(remedy), "sysctl -w user.max_%s_namespaces=15000", kinds[i]);
 		block(facts, blocker, remedy);
 		return true;
@@ -180,16 +186,22 @@ static void explain_clone(struct host_facts *facts, int error)
 	if (explain_limits(facts))
 		return;
 	if (knob_is("/proc/sys/kernel/unprivileged_userns_clone", 0) && !facts->is_root)
-		block(facts, "kernel.unprivileged_userns_clone is 0: plain users may not make user namespaces",
+		block(facts,
+			"kernel.unprivileged_userns_clone is 0: plain users may not make user namespaces",
 			"sysctl -w kernel.unprivileged_userns_clone=1");
 	else if (error == ENOSPC || error == EUSERS)
 		block(facts, "the number of namespaces, or their nesting, has reached its limit",
 			"raise the user.max_*_namespaces sysctls, or do not nest so deep");
 	else if (error == EPERM && facts->outer_seccomp)
-		block(facts, "a system call filter around this process forbids new namespaces, as container runtimes set it",
-			"start the container with --security-opt seccomp=unconfined or a profile that allows clone and unshare");
+		block(facts,
+			"a system call filter around this process forbids new namespaces, as container "
+			"runtimes set it",
+			"start the container with --security-opt seccomp=unconfined or a profile that allows "
+			"clone and unshare");
 	else if (error == EPERM)
-		block(facts, "new user namespaces are not permitted here (inside a chroot, or by a security module)",
+		block(facts,
+			"new user namespaces are not permitted here (inside a chroot, or by a security "
+			"module)",
 			"start outside of the chroot, or have the security module allow user namespaces");
 	else if (error == EINVAL)
 		block(facts, "this kernel is built without one of the namespaces that are needed",
@@ -210,18 +222,28 @@ static void explain_after_clone(struct host_facts *facts, const struct trial *tr
 			"install an AppArmor profile with `userns,` for the program, or "
 			"sysctl -w kernel.apparmor_restrict_unprivileged_userns=0");
 	else if (trial->map > 0 && error == EPERM)
-		block(facts, "the ids of this process cannot be mapped: its own user namespace does not know them",
+		block(facts,
+			"the ids of this process cannot be mapped: its own user namespace does not know them",
 			"run as a user that is mapped in this container");
 	else if (error == ENOSYS)
-		block(facts, "the mount calls of Linux 5.2 and later are missing (old kernel, or an outer system call filter)",
-			"use Linux 5.15 or later, or allow fsopen, fsmount, open_tree, move_mount and mount_setattr");
+		block(facts,
+			"the mount calls of Linux 5.2 and later are missing (old kernel, or an outer system "
+			"call filter)",
+			"use Linux 5.15 or later, or allow fsopen, fsmount, open_tree, move_mount and "
+			"mount_setattr");
 	else if (error == EACCES || (error == EPERM && !facts->outer_seccomp))
-		block(facts, "a security module forbids mounting in a new user namespace, as container runtimes set it",
-			"start the container with --security-opt apparmor=unconfined, or the like for SELinux");
+		block(facts,
+			"a security module forbids mounting in a new user namespace, as container runtimes "
+			"set it",
+			"start the container with --security-opt apparmor=unconfined, or the like for "
+			"SELinux");
 	else if (error == EPERM)
-		block(facts, "a system call filter around this process forbids mounting, as container runtimes set it",
+		block(facts,
+			"a system call filter around this process forbids mounting, as container runtimes "
+			"set it",
 			"start the container with --security-opt seccomp=unconfined or with CAP_SYS_ADMIN");
-	snprintf(text, sizeof(text), "a new user namespace cannot %s: %s", trial->map > 0 ? "be mapped" : "mount", strerror(error));
+	snprintf(text, sizeof(text), "a new user namespace cannot %s: %s",
+		trial->map > 0 ? "be mapped" : "mount", strerror(error));
 	block(facts, text, "");
 }
 
@@ -243,7 +265,9 @@ static void judge(struct host_facts *facts, const struct trial *trial)
 	else if (trial->map != 0 || trial->mount != 0)
 		explain_after_clone(facts, trial);
 	else if (!facts->proc_mount)
-		block(facts, "the host masks parts of its own /proc, as container runtimes do, so a box cannot have one",
+		block(facts,
+			"the host masks parts of its own /proc, as container runtimes do, so a box cannot "
+			"have one",
 			"start the container with --security-opt systempaths=unconfined, or --privileged");
 	else if (!facts->seccomp)
 		block(facts, "this kernel has no system call filters", "use a kernel with SECCOMP_FILTER");
@@ -261,14 +285,17 @@ int host_facts_read(struct host_facts *ret, abox_error **reterr)
 	read_calls(&facts);
 	r = trial_run(&trial);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PROBE, "trial", -r, "cannot try namespaces");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PROBE, "trial", -r, "cannot try namespaces");
 	judge(&facts, &trial);
 	read_mapping(&facts);
 	cgroup_detect(&facts.cgroup);
-	if (facts.cgroup.tree_dir[0] && facts.cgroup.has_kill)
-		facts.kill = KILL_CGROUP2;
+	/* Scope and group are equally sound. The scope costs a command nothing, a group a folder and a slower clone, and its
+	 * commands cannot inherit the filter from their shepherd (which then has no clone3). */
+	if (facts.landlock_abi >= 6)
+		facts.kill = KILL_SCOPE;
 	else
-		facts.kill = facts.landlock_abi >= 6 ? KILL_SCOPE : KILL_PIDNS;
+		facts.kill = facts.cgroup.tree_dir[0] && facts.cgroup.has_kill ? KILL_CGROUP2 : KILL_PIDNS;
 	*ret = facts;
 	return 0;
 }

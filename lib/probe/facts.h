@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What this process can do on this host, found out by trying: the plan is made from it and abox_probe() shows it.
+ * What this process can do on this host, found out by trying: the plan is made from it and abox_probe() shows
+ * it.
  */
 #ifndef PROBE_FACTS_H
 #define PROBE_FACTS_H
@@ -19,7 +20,7 @@ enum userns_mode {
 	USERNS_ROOT,		/* any range of the whole 32 bits, written directly */
 };
 
-/* The soundest way to kill a command's whole tree (facts.kill). */
+/* The way to kill a command's whole tree (facts.kill): all are sound, the cheapest that the host has is taken. */
 enum kill_way {
 	KILL_PIDNS = 0,		/* a pid namespace per command */
 	KILL_SCOPE,		/* shepherd in a Landlock signal scope */
@@ -28,7 +29,7 @@ enum kill_way {
 
 struct host_facts {
 	uint32_t uid, gid;		/* effective */
-	bool is_root;			/* uid 0 with CAP_SYS_ADMIN, SETUID and SETGID in its user namespace */
+	bool is_root;			/* uid 0 with CAP_SYS_ADMIN, SETUID, SETGID in its user namespace */
 	bool in_userns;			/* this process itself is not in the initial user namespace */
 	uint64_t caps;			/* effective */
 	char release[65];
@@ -37,7 +38,7 @@ struct host_facts {
 
 	enum userns_mode userns;
 	struct id_range subuid, subgid;	/* USERNS_TOOLS: the first range of 65536 and up; inside = 0 */
-	bool namespaces;		/* user, mount, pid, net, ipc, uts and cgroup namespaces can be made together */
+	bool namespaces;		/* all of a box can be made together */
 	bool proc_mount;		/* a new proc can be mounted in them */
 	char blocker[256];		/* why the namespaces wall cannot be used; "" when it can */
 	char remedy[256];

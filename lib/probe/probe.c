@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The report on a host. What is promised: each line says what is enforced and by what, or what is in the way; nothing
- * is called enforced that a plan could not enforce. The facts behind it are found in facts.c.
+ * The report on a host. What is promised: each line says what is enforced and by what, or what is in the way;
+ * nothing is called enforced that a plan could not enforce. The facts behind it are found in facts.c.
  */
 #include "probe/probe.h"
 
@@ -51,16 +51,20 @@ static void describe_backends(abox_host *host)
 	const struct host_facts *facts = &host->facts;
 
 	snprintf(host->version, sizeof(host->version), "Linux %s", facts->release);
-	host->backends[0] = (struct backend){ "namespaces", ABOX_ISOLATION_NAMESPACES, !facts->blocker[0], host->version,
-		filled(facts->blocker), filled(facts->remedy) };
-	host->backends[1] = (struct backend){ "gvisor", ABOX_ISOLATION_GVISOR, false, NULL, "not available in this build", NULL };
-	host->backends[2] = (struct backend){ "microvm", ABOX_ISOLATION_MICROVM, false, NULL, "not available in this build", NULL };
+	host->backends[0] = (struct backend){ "namespaces", ABOX_ISOLATION_NAMESPACES, !facts->blocker[0],
+		host->version, filled(facts->blocker), filled(facts->remedy) };
+	host->backends[1] = (struct backend){ "gvisor", ABOX_ISOLATION_GVISOR, false, NULL,
+		"not available in this build", NULL };
+	host->backends[2] = (struct backend){ "microvm", ABOX_ISOLATION_MICROVM, false, NULL,
+		"not available in this build", NULL };
 }
 
-static void add(abox_host *host, const char *name, int status, const char *by, const char *detail, const char *remedy)
+static void add(
+	abox_host *host, const char *name, int status, const char *by, const char *detail, const char *remedy)
 {
 	if (host->n_capabilities < MAX_CAPABILITIES)
-		host->capabilities[host->n_capabilities++] = (struct capability){ name, status, by, detail, remedy };
+		host->capabilities[host->n_capabilities++] =
+			(struct capability){ name, status, by, detail, remedy };
 }
 
 /* What only a control group can keep. */
@@ -69,10 +73,12 @@ static void add_by_cgroup(abox_host *host, const char *name, enum cgroup_control
 	const struct cgroup_layout *layout = &host->facts.cgroup;
 
 	if (layout->limits_version && (layout->controllers & CGROUP_BIT(controller)))
-		add(host, name, ABOX_ENFORCED, layout->limits_version == 2 ? "kernel: cgroup v2" : "kernel: cgroup v1", NULL, NULL);
+		add(host, name, ABOX_ENFORCED,
+			layout->limits_version == 2 ? "kernel: cgroup v2" : "kernel: cgroup v1", NULL, NULL);
 	else
 		add(host, name, ABOX_NOT_ENFORCED, "nothing",
-			layout->reason[0] ? layout->reason : "the host has no such controller for this user", filled(layout->remedy));
+			layout->reason[0] ? layout->reason : "the host has no such controller for this user",
+			filled(layout->remedy));
 }
 
 static void add_pids(abox_host *host)
@@ -81,19 +87,22 @@ static void add_pids(abox_host *host)
 
 	if (facts->cgroup.limits_version && (facts->cgroup.controllers & CGROUP_BIT(CGROUP_PIDS)))
 		add_by_cgroup(host, "limits.pids", CGROUP_PIDS);
-	else if (facts->uid == 0 && facts->userns == USERNS_SINGLE)	/* the limit does not bind the host's uid 0 */
+	else if (facts->uid == 0 &&
+		 facts->userns == USERNS_SINGLE) /* the limit does not bind the host's uid 0 */
 		add_by_cgroup(host, "limits.pids", CGROUP_PIDS);
 	else
-		add(host, "limits.pids", ABOX_ENFORCED, "kernel: RLIMIT_NPROC in the box's user namespace", NULL, NULL);
+		add(host, "limits.pids", ABOX_ENFORCED, "kernel: RLIMIT_NPROC in the box's user namespace",
+			NULL, NULL);
 }
 
 static void add_limits(abox_host *host)
 {
 	add(host, "limits.wall", ABOX_ENFORCED, "keeper", NULL, NULL);
 	add(host, "limits.idle", ABOX_ENFORCED, "keeper", NULL, NULL);
-	add(host, "limits.output", ABOX_ENFORCED, "library and keeper: captured, copied and spooled streams", NULL, NULL);
-	add(host, "limits.disk", ABOX_ENFORCED, "kernel: one tmpfs for every writable place", "a directly mounted workspace is not in it",
-		NULL);
+	add(host, "limits.output", ABOX_ENFORCED, "library and keeper: captured, copied and spooled streams",
+		NULL, NULL);
+	add(host, "limits.disk", ABOX_ENFORCED, "kernel: one tmpfs for every writable place",
+		"a directly mounted workspace is not in it", NULL);
 	add(host, "limits.inodes", ABOX_ENFORCED, "kernel: one tmpfs for every writable place", NULL, NULL);
 	add(host, "limits.open_files", ABOX_ENFORCED, "kernel: RLIMIT_NOFILE of each process", NULL, NULL);
 	add_by_cgroup(host, "limits.memory", CGROUP_MEMORY);
@@ -106,11 +115,13 @@ static void add_landlock(abox_host *host)
 	int abi = host->facts.landlock_abi;
 
 	if (abi < 2) {
-		add(host, "landlock", ABOX_NOT_ENFORCED, "nothing", "no Landlock of ABI 2 or later; the first layer (mounts) stands alone",
+		add(host, "landlock", ABOX_NOT_ENFORCED, "nothing",
+			"no Landlock of ABI 2 or later; the first layer (mounts) stands alone",
 			"use Linux 5.19 or later with landlock in CONFIG_LSM or boot with lsm=landlock,...");
 		return;
 	}
-	snprintf(host->landlock, sizeof(host->landlock), "ABI %d, second layer%s", abi, abi >= 6 ? ", scopes" : "");
+	snprintf(host->landlock, sizeof(host->landlock), "ABI %d, second layer%s", abi,
+		abi >= 6 ? ", scopes" : "");
 	add(host, "landlock", ABOX_ENFORCED, "kernel: landlock", host->landlock, NULL);
 }
 
@@ -121,14 +132,16 @@ static void add_commands(abox_host *host)
 	if (facts->kill == KILL_CGROUP2)
 		add(host, "command.tree", ABOX_ENFORCED, "kernel: cgroup.kill per command", NULL, NULL);
 	else if (facts->kill == KILL_SCOPE)
-		add(host, "command.tree", ABOX_ENFORCED, "kernel: landlock signal scope per command", NULL, NULL);
+		add(host, "command.tree", ABOX_ENFORCED, "kernel: landlock signal scope per command", NULL,
+			NULL);
 	else
-		add(host, "command.tree", ABOX_ENFORCED, "kernel: a pid namespace per command", "commands do not see each other", NULL);
+		add(host, "command.tree", ABOX_ENFORCED, "kernel: a pid namespace per command",
+			"commands do not see each other", NULL);
 	if (facts->cgroup.tree_dir[0])
 		add(host, "pause", ABOX_ENFORCED, "kernel: cgroup.freeze", NULL, NULL);
 	else
-		add(host, "pause", ABOX_APPROXIMATED, "guest: SIGSTOP to every process", "processes can notice it",
-			filled(facts->cgroup.remedy));
+		add(host, "pause", ABOX_APPROXIMATED, "guest: SIGSTOP to every process",
+			"processes can notice it", filled(facts->cgroup.remedy));
 }
 
 static void describe_capabilities(abox_host *host)
@@ -138,21 +151,25 @@ static void describe_capabilities(abox_host *host)
 	add(host, "filesystem", ABOX_ENFORCED, "kernel: mount namespace, private read-only root", NULL, NULL);
 	add(host, "processes", ABOX_ENFORCED, "kernel: pid, ipc, uts and cgroup namespaces", NULL, NULL);
 	add(host, "capabilities", ABOX_ENFORCED, "kernel: none, no_new_privs", NULL, NULL);
-	add(host, "network", ABOX_ENFORCED, "kernel: network namespace", "none: only the box's own loopback", NULL);
+	add(host, "network", ABOX_ENFORCED, "kernel: network namespace", "none: only the box's own loopback",
+		NULL);
 	add(host, "seccomp", ABOX_ENFORCED, "kernel: seccomp filter", NULL, NULL);
 	add_landlock(host);
 	add_commands(host);
 	add_limits(host);
 	if (host->facts.overlay)
-		add(host, "workspace.overlay", ABOX_ENFORCED, "kernel: overlay", host->facts.overlay_fd ? NULL :
-			"layers by text: few of them", NULL);
+		add(host, "workspace.overlay", ABOX_ENFORCED, "kernel: overlay",
+			host->facts.overlay_fd ? NULL : "layers by text: few of them", NULL);
 	else
-		add(host, "workspace.overlay", ABOX_NOT_ENFORCED, "nothing", "this kernel mounts no overlay in a user namespace",
+		add(host, "workspace.overlay", ABOX_NOT_ENFORCED, "nothing",
+			"this kernel mounts no overlay in a user namespace",
 			"use Linux 5.15 or later with OVERLAY_FS, or a workspace of mode copy or direct");
 	if (host->facts.userns == USERNS_ROOT)
 		add(host, "ids", ABOX_ENFORCED, "kernel: a high range of ids of the box's own", NULL, NULL);
 	else
-		add(host, "ids", ABOX_APPROXIMATED, host->facts.userns == USERNS_TOOLS ? "newuidmap: subordinate ids" : "kernel: one id, the caller's own",
+		add(host, "ids", ABOX_APPROXIMATED,
+			host->facts.userns == USERNS_TOOLS ? "newuidmap: subordinate ids"
+							   : "kernel: one id, the caller's own",
 			"on the host, files that the box makes belong to the caller", NULL);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The report that abox_probe() makes of the facts; apart from it so that tests can feed facts of other hosts. */
+/* The report that abox_probe() makes of the facts; apart from it so that tests can feed facts of other hosts.
+ */
 #ifndef PROBE_PROBE_H
 #define PROBE_PROBE_H
 

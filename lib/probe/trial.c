@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The trial: a child in namespaces of its own does what a box's keeper would do and writes down how that went.
- * What is promised: when trial_run() returns, the child is gone and with it everything it made; the host saw no SIGCHLD.
+ * The trial: a child in namespaces of its own does what a box's keeper would do and writes down how that
+ * went. What is promised: when trial_run() returns, the child is gone and with it everything it made; the
+ * host saw no SIGCHLD.
  *
- * The child runs on the memory of the host while the calling thread stands still (as in kernel/spawn.c, where the reasons are):
- * system calls and texts on its own stack, no faults with messages, no allocation.
+ * The child runs on the memory of the host while the calling thread stands still (as in kernel/spawn.c, where
+ * the reasons are): system calls and texts on its own stack, no faults with messages, no allocation.
  */
 #include "probe/trial.h"
 
@@ -19,8 +20,10 @@
 #include "kernel/userns.h"
 
 #define STACK_SIZE (64 * 1024)
-/* Without CLONE_NEWNET, which costs as much as all others together; host_facts_read() looks for it otherwise. */
-#define NAMESPACES (CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
+/* Without CLONE_NEWNET, which costs as much as all others together; host_facts_read() looks for it otherwise.
+ */
+#define NAMESPACES                                                                                           \
+	(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP)
 
 struct job {
 	struct trial *trial;
@@ -29,7 +32,8 @@ struct job {
 
 #define _in_child_ __attribute__((no_sanitize("address", "thread")))
 
-/* A small tmpfs over the root directory of the child's own mount namespace: some place that is there on every host. */
+/* A small tmpfs over the root directory of the child's own mount namespace: some place that is there on every
+ * host. */
 _in_child_ static int try_mounts(int *rettmpfs_fd)
 {
 	const struct mount_tmpfs options = { .size_bytes = 1 << 20, .n_inodes = 64, .mode = 0700 };
@@ -51,7 +55,8 @@ _in_child_ static int try_overlay(int tmpfs_fd, int *retby_fd)
 	struct mount_overlay overlay = { .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR };
 	int lower_fd, fs_fd, fd = -EBADF;
 
-	if (mkdirat(tmpfs_fd, "l", 0700) < 0 || mkdirat(tmpfs_fd, "u", 0700) < 0 || mkdirat(tmpfs_fd, "w", 0700) < 0)
+	if (mkdirat(tmpfs_fd, "l", 0700) < 0 || mkdirat(tmpfs_fd, "u", 0700) < 0 ||
+		mkdirat(tmpfs_fd, "w", 0700) < 0)
 		return errno;
 	lower_fd = openat(tmpfs_fd, "l", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	overlay.lower_fds = &lower_fd;
@@ -88,10 +93,12 @@ _in_child_ static int trial_main(void *argument)
 	trial->proc = mount_new_proc(0, 0, "trial", &proc_fd, NULL) < 0 ? errno : 0;
 	trial->overlay = try_overlay(tmpfs_fd, &trial->overlay_fd);
 	/* Unknown flags are EINVAL before the descriptors are looked at. */
-	sys_move_mount(-1, "", -1, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH | MOVE_MOUNT_BENEATH);
+	sys_move_mount(
+		-1, "", -1, "", MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH | MOVE_MOUNT_BENEATH);
 	trial->mount_beneath = errno == EBADF ? 0 : errno;
 	directory_fd = openat(tmpfs_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	trial->tmpfs_xattr = directory_fd < 0 || fsetxattr(directory_fd, "user.trial", "x", 1, 0) < 0 ? errno : 0;
+	trial->tmpfs_xattr =
+		directory_fd < 0 || fsetxattr(directory_fd, "user.trial", "x", 1, 0) < 0 ? errno : 0;
 	sys_mount_setattr(-1, "", AT_EMPTY_PATH, &attr);
 	trial->setattr = errno == ENOSYS || errno == EPERM ? errno : 0;
 	_exit(0);
@@ -108,11 +115,13 @@ int trial_run(struct trial *ret)
 	char *stack;
 	pid_t pid;
 
-	stack = mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+	stack = mmap(
+		NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
 	if (stack == MAP_FAILED)
 		return -errno;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, sizeof(all));
-	pid = clone(trial_main, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | NAMESPACES, &job, &pidfd);
+	pid = clone(trial_main, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | CLONE_PIDFD | NAMESPACES, &job,
+		&pidfd);
 	trial.clone = pid < 0 ? errno : 0;
 	syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, NULL, sizeof(old));
 	if (pid >= 0) {

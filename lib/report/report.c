@@ -90,7 +90,7 @@ static void write_undecided_effect(struct making *making, const struct view_effe
 
 	if (effect->misfit)
 		undecided(making, "effect", effect->id, what, "its records fit no rule");
-	else if (effect->state == ABOX_EFFECT_NONE && !effect->allowed)
+	else if (effect->state == ABOX_EFFECT_NONE && !effect->allowed && !effect->task->ended)
 		undecided(making, "effect", effect->id, what, "may be a repeat of an earlier one: claim or allow it");
 	else if (effect->state == ABOX_EFFECT_UNKNOWN && !effect->overridden)
 		undecided(making, "effect", effect->id, what, "whether it happened is not known: resolve it");

@@ -19,12 +19,12 @@
 #include "base/fd.h"
 #include "base/pack.h"
 #include "base/path.h"
+#include "workspace/deep.h"
 
 #define JOURNAL_MAX (1ULL << 30)
 #define MAGIC "agentbox-apply-1"
 #define NOREPLACE 1u
 #define EXCHANGE 2u
-#define CHUNK_MAX 2048	/* of a path that is opened at once; the kernel takes 4,095 bytes */
 
 void apply_steps_clear(struct apply_steps *steps)
 {
@@ -53,34 +53,7 @@ static void slot_name(size_t i, char ret[24])
 
 int apply_open_parent(const struct apply_target *target, const char *path, const char **retname)
 {
-	_cleanup_(fd_closep) int fd = -EBADF;
-	char chunk[CHUNK_MAX + NAME_MAX + 2];
-
-	fd = openat(target->fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return -errno;
-	for (;;) {
-		const char *end = strrchr(path, '/');
-		int next;
-
-		if (!end) {
-			*retname = path;
-			return steal_fd(fd);
-		}
-		if ((size_t)(end - path) > CHUNK_MAX) {
-			end = memchr(path + CHUNK_MAX, '/', strlen(path + CHUNK_MAX));
-			if (!end || (size_t)(end - path) >= sizeof(chunk))
-				return -ENAMETOOLONG;
-		}
-		memcpy(chunk, path, (size_t)(end - path));
-		chunk[end - path] = 0;
-		next = path_open_under(fd, chunk, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, PATH_NO_XDEV);
-		if (next < 0)
-			return next;
-		fd_close(fd);
-		fd = next;
-		path = end + 1;
-	}
+	return deep_open_parent(target->fd, path, retname);
 }
 
 int apply_stage_name(struct apply_target *target, abox_error **reterr)

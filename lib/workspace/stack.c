@@ -31,7 +31,8 @@ int stack_views_init(const struct layer_stack *stack, struct stack_views *ret)
 	for (size_t i = 0; i < stack->n_lowers; i++) {
 		bool is_base = i + stack->n_base >= stack->n_lowers;
 
-		layers[used++] = (struct view_layer){ stack->lower_fds[i], is_base ? VIEW_PLAIN : flavour_of(stack) };
+		layers[used++] = (struct view_layer){ stack->lower_fds[i], is_base ? VIEW_PLAIN : flavour_of(stack),
+			is_base && stack->base_is_host };
 	}
 	/* A whole tree hides what lies below it, without a mark that would say so. */
 	if (stack->is_full) {

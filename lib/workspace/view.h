@@ -26,6 +26,7 @@ enum view_flavour {
 struct view_layer {
 	int root_fd;			/* borrowed; O_PATH is enough */
 	enum view_flavour flavour;
+	bool host_ids;			/* its files have owners of the host, not those of our layers */
 };
 
 struct view {

@@ -48,7 +48,8 @@ Test(socket, message_with_descriptors_arrives)
 	cr_assert_eq(socket_send(ends[1], "x", 1, NULL, 0), -EPIPE);
 }
 
-/* Too long a message, too many descriptors, descriptors where none are expected: refused, and nothing leaks. */
+/* Too long a message, too many descriptors, descriptors where none are expected: refused, and nothing leaks.
+ */
 Test(socket, truncated_message_is_refused_and_leaks_nothing)
 {
 	int ends[2], many[SOCKET_MAX_FDS + 4], got[SOCKET_MAX_FDS];
@@ -57,7 +58,9 @@ Test(socket, truncated_message_is_refused_and_leaks_nothing)
 		char bytes[CMSG_SPACE(sizeof(many))];
 	} control = { 0 };
 	struct iovec iov = { .iov_base = (void *)(uintptr_t)"x", .iov_len = 1 };
-	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr message = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	char data[4];
 	size_t n = 77;
 	int before;
@@ -93,7 +96,8 @@ Test(socket, deadlines_hold)
 	char data[16];
 
 	cr_assert_eq(socket_pair(ends), 0);
-	cr_assert_eq(socket_recv_until(ends[0], data, sizeof(data), NULL, NULL, now + 20 * USEC_PER_MSEC), -ETIMEDOUT);
+	cr_assert_eq(socket_recv_until(ends[0], data, sizeof(data), NULL, NULL, now + 20 * USEC_PER_MSEC),
+		-ETIMEDOUT);
 	cr_assert_geq(clock_monotonic_usec(), now + 20 * USEC_PER_MSEC);
 	for (int i = 0; i < 100000 && r == 0; i++)
 		r = socket_send_until(ends[0], data, sizeof(data), NULL, 0, 0);

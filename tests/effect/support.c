@@ -14,18 +14,27 @@
 
 char test_folder[64];
 
+static const char *parent_folder = "/tmp";
+
 void test_setup(void)
 {
-	snprintf(test_folder, sizeof(test_folder), "/tmp/abox-effect-XXXXXX");
+	snprintf(test_folder, sizeof(test_folder), "%s/abox-effect-XXXXXX", parent_folder);
 	if (!mkdtemp(test_folder))
 		abort();
 }
 
+void test_setup_in_memory(void)
+{
+	if (access("/dev/shm", W_OK) == 0)
+		parent_folder = "/dev/shm";
+	test_setup();
+}
+
 void test_teardown(void)
 {
-	int fd = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(parent_folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	path_remove_tree(fd, test_folder + strlen("/tmp/"));
+	path_remove_tree(fd, test_folder + strlen(parent_folder) + 1);
 	close(fd);
 }
 

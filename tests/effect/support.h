@@ -10,6 +10,7 @@
 /* Makes a temporary folder; its path is below. Removed by teardown. */
 extern char test_folder[];
 void test_setup(void);
+void test_setup_in_memory(void);	/* for loops that would wait for a disk thousands of times */
 void test_teardown(void);
 /* None of these assert: they are used below forks too. NULL or a negative code on failure. */
 abox_journal *test_open(void);

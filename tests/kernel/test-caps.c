@@ -74,7 +74,8 @@ static int check_keep(struct child *child)
 
 	CHECK_FAULT(caps_keep(mask, true, &fault), &fault);
 	CHECK(caps_read(&caps) == 0);
-	CHECK(caps.effective == mask && caps.permitted == mask && caps.ambient == mask && caps.bounding == mask);
+	CHECK(caps.effective == mask && caps.permitted == mask && caps.ambient == mask &&
+		caps.bounding == mask);
 	CHECK(caps_keep(CAPS_BIT(CAPS_SETUID), false, &fault) == ABOX_E_PERMISSION);	/* gone already */
 	return 0;
 }
@@ -153,8 +154,11 @@ static int check_landlock(struct child *child)
 		fd_close(ruleset);
 	}
 	CHECK(openat(base_fd, "other/file", O_RDONLY) >= 0);	/* positive control */
-	CHECK_FAULT(landlock_new(rules, 3, landlock_abi() >= 6 ? LANDLOCK_SCOPE_SIGNALS | LANDLOCK_SCOPE_ABSTRACT_SOCKETS : 0,
-		&ruleset, &fault), &fault);
+	CHECK_FAULT(
+		landlock_new(rules, 3,
+			landlock_abi() >= 6 ? LANDLOCK_SCOPE_SIGNALS | LANDLOCK_SCOPE_ABSTRACT_SOCKETS : 0,
+			&ruleset, &fault),
+		&fault);
 	CHECK_FAULT(landlock_restrict(ruleset, &fault), &fault);
 	CHECK(openat(base_fd, "other/file", O_RDONLY) < 0 && errno == EACCES);
 	CHECK(openat(base_fd, "ro/file", O_RDONLY) >= 0);
@@ -172,7 +176,8 @@ static int check_landlock(struct child *child)
 	return 0;
 }
 
-/* A layer grants what its rules say and nothing else; renames between granted directories work over two layers. */
+/* A layer grants what its rules say and nothing else; renames between granted directories work over two
+ * layers. */
 Test(landlock, limits_files_and_keeps_renames)
 {
 	char base[] = "/tmp/abox-ll-XXXXXX";
@@ -197,7 +202,8 @@ Test(landlock, limits_files_and_keeps_renames)
 			fchmodat(base_fd, file, 0666, 0);
 		}
 		if (ways[i] & CHILD_PLAIN && geteuid() == 0)
-			fchownat(base_fd, "rw1/file", 12345, 12345, 0);	/* protected_hardlinks asks for the owner */
+			fchownat(base_fd, "rw1/file", 12345, 12345,
+				0); /* protected_hardlinks asks for the owner */
 		close(base_fd);
 		cr_expect_child(check_landlock, ways[i], base);
 		path_remove_tree(tmp_fd, base + 5);

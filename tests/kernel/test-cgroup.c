@@ -57,7 +57,9 @@ static int make(struct child *child, struct cgroup_group *group)
 /* A child in the group (born into the tree, joined to the rest) that runs fn and leaves. */
 static pid_t start_in(const struct cgroup_group *group, int (*fn)(void))
 {
-	struct sys_clone_args args = { .flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup_clone_fd(group) };
+	struct sys_clone_args args = {
+		.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup_clone_fd(group)
+	};
 	pid_t pid = (pid_t)sys_clone3(&args);
 
 	if (pid == 0)
@@ -138,7 +140,8 @@ static int check_life(struct child *child)
 	return 0;
 }
 
-/* Made, joined at birth, frozen, killed by command and as a whole, opened again, removed with leftovers below. */
+/* Made, joined at birth, frozen, killed by command and as a whole, opened again, removed with leftovers
+ * below. */
 Test(cgroup, life_of_a_group)
 {
 	NEEDS_GROUPS();
@@ -305,6 +308,42 @@ Test(cgroup, kills_a_fork_bomb)
 	cr_assert_child(check_bomb, 0, &layout);
 }
 
+static int check_without_tree(struct child *child)
+{
+	struct cgroup_limits limits = { .pids = 64 };
+	struct cgroup_layout less = layout;
+	struct cgroup_group group, sub;
+	struct fault fault = { 0 };
+	int status;
+	pid_t pid;
+
+	less.tree_dir[0] = 0;
+	CHECK_FAULT(cgroup_create(&less, name, &group, &fault), &fault);
+	CHECK(cgroup_clone_fd(&group) < 0);
+	CHECK(cgroup_create_child(&group, "c-1", &sub, &fault) == ABOX_E_UNSUPPORTED);
+	CHECK(cgroup_freeze(&group, true, SECOND, &fault) == ABOX_E_UNSUPPORTED);
+	CHECK_FAULT(cgroup_set_limits(&group, &limits, &fault), &fault);
+	pid = fork();
+	if (pid == 0)
+		_exit(cgroup_join(&group, false, NULL) < 0 ? 99 : fork_bomb());
+	usleep(100000);
+	CHECK(cgroup_is_populated(&group));
+	CHECK_FAULT(cgroup_kill(&group, 10 * SECOND, &fault), &fault);
+	status = end_of(pid);
+	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	CHECK_FAULT(cgroup_remove(&group, 5 * SECOND, &fault), &fault);
+	return 0;
+}
+
+/* v1 alone: no freezing and no groups for commands, said so; a fork bomb still ends. */
+Test(cgroup, works_without_a_v2_tree)
+{
+	NEEDS_GROUPS();
+	if (layout.limits_version != 1 || !(layout.controllers & CGROUP_BIT(CGROUP_PIDS)))
+		cr_skip_test("no v1 groups here");
+	cr_assert_child(check_without_tree, 0, NULL);
+}
+
 static int check_leftover(struct child *child)
 {
 	struct cgroup_group group;
@@ -314,7 +353,8 @@ static int check_leftover(struct child *child)
 
 	if (make(child, &group) != 0)
 		return 1;
-	/* A process that cannot be killed is not to be had; a group object without its directories cannot see one. */
+	/* A process that cannot be killed is not to be had; a group object without its directories cannot see
+	 * one. */
 	pid = start_in(&group, sleep_forever);
 	CHECK(pid > 0);
 	CHECK(!(layout.controllers & CGROUP_BIT(CGROUP_PIDS)) || counts(&group, 1));
@@ -375,7 +415,8 @@ static int check_handed_over(struct child *child)
 	return 0;
 }
 
-/* Joining works after a change of ids, and a handed-over group lets its own processes start commands below. */
+/* Joining works after a change of ids, and a handed-over group lets its own processes start commands below.
+ */
 Test(cgroup, guest_of_other_ids_joins_and_starts_commands)
 {
 	NEEDS_GROUPS();
@@ -406,7 +447,8 @@ static void put(const char *path, const char *text)
 	close(fd);
 }
 
-static void put_group(const char *path, const char *controllers, const char *passed_on, const char *procs, bool root)
+static void put_group(
+	const char *path, const char *controllers, const char *passed_on, const char *procs, bool root)
 {
 	char file[256];
 
@@ -425,7 +467,9 @@ static void look(const char *root, const char *own, struct cgroup_layout *ret)
 {
 	char text[512], mountinfo[64], self[64];
 
-	snprintf(text, sizeof(text), "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:26 %s %s/cg rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+	snprintf(text, sizeof(text),
+		"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:26 %s %s/cg rw,nosuid shared:9 - cgroup2 "
+		"cgroup2 rw,nsdelegate\n",
 		root, host);
 	put("mountinfo", text);
 	put("own", own);
@@ -460,14 +504,16 @@ Test(cgroup_detect, climbs_to_a_group_without_processes)
 	look("/", "0::/user.slice/app.slice/my.scope\n", &found);
 	cr_assert_eq(found.limits_version, 2);
 	cr_assert(ends_with(found.tree_dir, "/cg/user.slice/app.slice"), "%s", found.tree_dir);
-	cr_assert_eq(found.controllers, CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU));
+	cr_assert_eq(found.controllers,
+		CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_PIDS) | CGROUP_BIT(CGROUP_CPU));
 	cr_assert(ends_with(found.limits_dir[CGROUP_MEMORY], "/cg/user.slice/app.slice"));
 	cr_assert_str_eq(found.limits_dir[CGROUP_CPUACCT], "");
 	cr_assert_str_eq(found.reason, "");
 	clear_host();
 }
 
-/* A container: all groups that can be seen hold processes. Nothing is moved; killing still works; the reason is told. */
+/* A container: all groups that can be seen hold processes. Nothing is moved; killing still works; the reason
+ * is told. */
 Test(cgroup_detect, never_asks_the_host_process_to_move)
 {
 	struct cgroup_layout found;
@@ -496,7 +542,8 @@ Test(cgroup_detect, takes_the_root_of_the_hierarchy)
 	clear_host();
 }
 
-/* A mount that shows a part of the hierarchy, our group below it or outside of it, and one above the namespace. */
+/* A mount that shows a part of the hierarchy, our group below it or outside of it, and one above the
+ * namespace. */
 Test(cgroup_detect, knows_what_a_partial_mount_shows)
 {
 	struct cgroup_layout found;

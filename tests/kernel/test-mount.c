@@ -57,8 +57,10 @@ static int check_tmpfs(struct child *child)
 	struct statvfs vfs;
 	int fd = -EBADF, r = 0;
 
-	CHECK(mount_new_tmpfs(&(struct mount_tmpfs){ .size_bytes = 0, .n_inodes = 1 }, 0, "t", &fd, &fault) == ABOX_E_INVALID);
-	CHECK(mount_new_tmpfs(&(struct mount_tmpfs){ .size_bytes = 1, .n_inodes = 0 }, 0, "t", &fd, &fault) == ABOX_E_INVALID);
+	CHECK(mount_new_tmpfs(&(struct mount_tmpfs){ .size_bytes = 0, .n_inodes = 1 }, 0, "t", &fd, &fault) ==
+		ABOX_E_INVALID);
+	CHECK(mount_new_tmpfs(&(struct mount_tmpfs){ .size_bytes = 1, .n_inodes = 0 }, 0, "t", &fd, &fault) ==
+		ABOX_E_INVALID);
 	CHECK_FAULT(tmpfs("t", &fd, &fault), &fault);
 	CHECK_FAULT(mount_attach(fd, open("/mnt", O_PATH), "t", &fault), &fault);
 	CHECK(statvfs("/mnt", &vfs) == 0);
@@ -97,8 +99,10 @@ static int check_clone(struct child *child)
 	CHECK_FAULT(tmpfs("sub", &sub, &fault), &fault);
 	CHECK_FAULT(mount_attach(sub, at(base, "source/sub"), "sub", &fault), &fault);
 	CHECK(write_file(sub, "below", "x") == 0);
-	CHECK_FAULT(mount_clone(base, "source", MOUNT_RECURSIVE | MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC,
-		"target", &copy, &fault), &fault);
+	CHECK_FAULT(mount_clone(base, "source",
+			    MOUNT_RECURSIVE | MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC,
+			    "target", &copy, &fault),
+		&fault);
 	CHECK_FAULT(mount_attach(copy, at(base, "target"), "target", &fault), &fault);
 	CHECK(file_is(base, "target/sub/below", "x"));
 	CHECK(write_file(base, "target/new", "") == -EROFS);
@@ -119,7 +123,8 @@ static int check_clone(struct child *child)
 	return 0;
 }
 
-/* A copy is dressed before it can be reached: read-only with all below it, while the source stays as it was. */
+/* A copy is dressed before it can be reached: read-only with all below it, while the source stays as it was.
+ */
 Test(mount, copies_tree_with_attributes)
 {
 	NEEDS_USERNS(CHILD_PLAIN);
@@ -159,7 +164,8 @@ static int check_overlay(struct child *child)
 	char name[16], cwd[64];
 
 	CHECK(chdir("/") == 0);
-	CHECK_FAULT(mount_new_tmpfs(&(struct mount_tmpfs){ 1 << 20, 200, 0755 }, 0, "base", &base, &fault), &fault);
+	CHECK_FAULT(mount_new_tmpfs(&(struct mount_tmpfs){ 1 << 20, 200, 0755 }, 0, "base", &base, &fault),
+		&fault);
 	CHECK_FAULT(mount_attach(base, open("/mnt", O_PATH), "base", &fault), &fault);
 	for (int i = 0; i < 60; i++) {
 		snprintf(name, sizeof(name), "a:b,c\\%d", i);	/* hostile for an option text */
@@ -184,7 +190,8 @@ static int check_overlay(struct child *child)
 	CHECK(file_is(lower[0], "who", "first"));
 	/* Without upper it is read-only; 40 layers work either way, 60 by text are refused by name. */
 	fd_close(fd);
-	overlay = (struct mount_overlay){ lower, 40, -EBADF, -EBADF, flags & ~(uint32_t)MOUNT_OVERLAY_VOLATILE };
+	overlay = (struct mount_overlay){ lower, 40, -EBADF, -EBADF,
+		flags & ~(uint32_t)MOUNT_OVERLAY_VOLATILE };
 	CHECK_FAULT(mount_new_overlay(&overlay, 0, "o", &fd, &fault), &fault);
 	CHECK(write_file(fd, "x", "") == -EROFS);
 	CHECK(getcwd(cwd, sizeof(cwd)) && strcmp(cwd, "/") == 0);
@@ -215,11 +222,13 @@ static int check_pivot(struct child *child)
 
 	CHECK(stat("/", &before) == 0);
 	CHECK_FAULT(tmpfs("root", &root, &fault), &fault);
-	CHECK(mkdirat(root, "proc", 0755) == 0 && mkdirat(root, "pts", 0755) == 0 && mkdirat(root, "mq", 0755) == 0);
+	CHECK(mkdirat(root, "proc", 0755) == 0 && mkdirat(root, "pts", 0755) == 0 &&
+		mkdirat(root, "mq", 0755) == 0);
 	CHECK_FAULT(mount_attach(root, open("/mnt", O_PATH), "root", &fault), &fault);
 	CHECK_FAULT(mount_new_devpts(MOUNT_NOSUID | MOUNT_NOEXEC, "pts", &pts, &fault), &fault);
 	CHECK_FAULT(mount_attach(pts, at(root, "pts"), "pts", &fault), &fault);
-	CHECK_FAULT(mount_new_proc(0, MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, "proc", &proc, &fault), &fault);
+	CHECK_FAULT(
+		mount_new_proc(0, MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, "proc", &proc, &fault), &fault);
 	CHECK_FAULT(mount_attach(proc, at(root, "proc"), "proc", &fault), &fault);
 	CHECK(unshare(CLONE_NEWIPC) == 0);
 	CHECK_FAULT(mount_new_mqueue(0, "mq", &mqueue, &fault), &fault);

@@ -110,7 +110,9 @@ static int check_inherited(struct child *child)
 	CHECK(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
 	pid = fork();
 	if (pid == 0) {
-		execl("/bin/sh", "sh", "-c", "unshare -U true 2>/dev/null && exit 3; grep -q '^Seccomp:.2' /proc/self/status", NULL);
+		execl("/bin/sh", "sh", "-c",
+			"unshare -U true 2>/dev/null && exit 3; grep -q '^Seccomp:.2' /proc/self/status",
+			NULL);
 		_exit(4);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid);
@@ -164,13 +166,17 @@ static long call_i386(long number)
 {
 	long r;
 
-	__asm__ volatile("int $0x80" : "=a"(r) : "a"(number), "b"(0L), "c"(0L), "d"(0L) : "memory", "r8", "r9", "r10", "r11");
+	__asm__ volatile("int $0x80"
+			 : "=a"(r)
+			 : "a"(number), "b"(0L), "c"(0L), "d"(0L)
+			 : "memory", "r8", "r9", "r10", "r11");
 	return (int)r;
 }
 
 static int check_foreign(struct child *child)
 {
-	CHECK(call_i386(20) > 0 || call_i386(20) == -ENOSYS);	/* getpid of i386: works without the filter where it is built in */
+	CHECK(call_i386(20) > 0 ||
+		call_i386(20) == -ENOSYS); /* getpid of i386: works without the filter where it is built in */
 	if (load(child, NULL) != 0)
 		return 1;
 	for (long number = 0; number < 470; number++)

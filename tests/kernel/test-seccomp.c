@@ -31,7 +31,8 @@ struct data {
 };
 
 /* What the kernel would answer; counts the steps. */
-static uint32_t interpret(const struct filter_insn *program, size_t n, const struct data *data, unsigned int *retsteps)
+static uint32_t interpret(
+	const struct filter_insn *program, size_t n, const struct data *data, unsigned int *retsteps)
 {
 	uint32_t a = 0;
 	size_t pc = 0;
@@ -96,7 +97,9 @@ static uint32_t answer_socket(const uint64_t *args)
 	case 10:
 		if ((args[1] & 0xf) != 1 && (args[1] & 0xf) != 2)
 			return ERRNO(EPERM);
-		return one_of(args[2], filter_inet_protocols, n_filter_inet_protocols) ? ALLOWED : ERRNO(EPROTONOSUPPORT);
+		return one_of(args[2], filter_inet_protocols, n_filter_inet_protocols)
+			       ? ALLOWED
+			       : ERRNO(EPROTONOSUPPORT);
 	default:
 		return ERRNO(EAFNOSUPPORT);
 	}
@@ -120,7 +123,8 @@ static uint32_t answer(enum filter_action action, const uint64_t *args)
 	case ACTION_SOCKETPAIR:
 		return (uint32_t)args[0] == 1 ? ALLOWED : ERRNO(EAFNOSUPPORT);
 	case ACTION_CLONE:
-		good = !(args[0] & (0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000));
+		good = !(args[0] & (0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 |
+					   0x40000000));
 		break;
 	case ACTION_IOCTL:
 		good = !one_of(args[1], filter_ioctls_denied, n_filter_ioctls_denied);
@@ -142,9 +146,55 @@ static uint32_t answer(enum filter_action action, const uint64_t *args)
 }
 
 static const uint64_t cases[] = {
-	0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 15, 16, 17, 38, 40, 44, 58, 132, 262, 256, 0x80, 0x802, 0x80001, 0x80003, 0x20000, 0x40000, 0x20008,
-	0x3d0f00, 0x1200011, 0x10000011, 0x2000000, 0x4000000, 0x8000000, 0x20000000, 0x40000000, 0x7e020000, 0x5401, 0x5412, 0x541c, 0x541d,
-	0x5423, 0xffffffff, 0x100005412, 0x7fffffff00005412, 0xffffffff00000000, 0x100000000, 0x100000001, 0xffffffffffffffff,
+	0,
+	1,
+	2,
+	3,
+	4,
+	5,
+	6,
+	8,
+	9,
+	10,
+	11,
+	15,
+	16,
+	17,
+	38,
+	40,
+	44,
+	58,
+	132,
+	262,
+	256,
+	0x80,
+	0x802,
+	0x80001,
+	0x80003,
+	0x20000,
+	0x40000,
+	0x20008,
+	0x3d0f00,
+	0x1200011,
+	0x10000011,
+	0x2000000,
+	0x4000000,
+	0x8000000,
+	0x20000000,
+	0x40000000,
+	0x7e020000,
+	0x5401,
+	0x5412,
+	0x541c,
+	0x541d,
+	0x5423,
+	0xffffffff,
+	0x100005412,
+	0x7fffffff00005412,
+	0xffffffff00000000,
+	0x100000000,
+	0x100000001,
+	0xffffffffffffffff,
 };
 
 static void actions_by_number(uint8_t *actions, size_t n, const char *const *allow)
@@ -167,13 +217,15 @@ static struct filter_insn *compile(const char *const *allow, size_t *retn)
 	struct filter_policy policy = { .allow = allow };
 	struct filter_insn *program = NULL;
 
-	cr_assert_eq(filter_compile(&policy, &program, retn, &error), 0, "%s", error ? abox_error_get_message(error) : "");
+	cr_assert_eq(filter_compile(&policy, &program, retn, &error), 0, "%s",
+		error ? abox_error_get_message(error) : "");
 	return program;
 }
 
 static void check_all(const char *const *allow)
 {
-	static const uint32_t arches[] = { NATIVE, 0x40000003, 0x40000028, 0xc00000b7, 0xc000003e, 0, 0xffffffff };
+	static const uint32_t arches[] = { NATIVE, 0x40000003, 0x40000028, 0xc00000b7, 0xc000003e, 0,
+		0xffffffff };
 	uint8_t actions[2048];
 	struct filter_insn *program;
 	unsigned int steps, longest = 0;
@@ -187,18 +239,27 @@ static void check_all(const char *const *allow)
 			enum filter_action action;
 
 			/* 0..2047, the x32 numbers, and the greatest ones */
-			data.number = number < 2048 ? number : number < 2748 ? 0x40000000 + number - 2048 : UINT32_MAX - (number - 2748);
-			action = arches[a] == NATIVE && data.number < 2048 ? (enum filter_action)actions[data.number] : ACTION_ENOSYS;
-			for (size_t i = 0; i < ELEMENTSOF(cases) * (action > ACTION_ALLOW ? ELEMENTSOF(cases) : 1); i++) {
+			data.number = number < 2048   ? number
+				      : number < 2748 ? 0x40000000 + number - 2048
+						      : UINT32_MAX - (number - 2748);
+			action = arches[a] == NATIVE && data.number < 2048
+					 ? (enum filter_action)actions[data.number]
+					 : ACTION_ENOSYS;
+			for (size_t i = 0;
+				i < ELEMENTSOF(cases) * (action > ACTION_ALLOW ? ELEMENTSOF(cases) : 1);
+				i++) {
 				uint32_t got;
 
 				data.args[0] = cases[i % ELEMENTSOF(cases)];
 				data.args[1] = cases[i / ELEMENTSOF(cases)];
 				data.args[2] = cases[(i * 7 + 3) % ELEMENTSOF(cases)];
 				got = interpret(program, n, &data, &steps);
-				if (got != answer(action, data.args))	/* an assertion each would be most of the time */
-					cr_assert_fail("number %u arch %x args %llx %llx %llx: %x", data.number, data.arch,
-						(unsigned long long)data.args[0], (unsigned long long)data.args[1],
+				if (got !=
+					answer(action,
+						data.args)) /* an assertion each would be most of the time */
+					cr_assert_fail("number %u arch %x args %llx %llx %llx: %x",
+						data.number, data.arch, (unsigned long long)data.args[0],
+						(unsigned long long)data.args[1],
 						(unsigned long long)data.args[2], got);
 				if (action <= ACTION_ALLOW && steps > longest)
 					longest = steps;
@@ -249,16 +310,18 @@ Test(seccomp, socket_families_types_protocols)
 				uint32_t got = interpret(program, n, &data, &steps);
 
 				if (got != answer_socket(data.args))
-					cr_assert_fail("family %u type %u protocol %u", (unsigned int)family, (unsigned int)type,
-						(unsigned int)protocol);
+					cr_assert_fail("family %u type %u protocol %u", (unsigned int)family,
+						(unsigned int)type, (unsigned int)protocol);
 				n_allowed += got == ALLOWED;
 			}
-	/* AF_UNIX of any type and protocol, two INET families of two types and six protocols, one netlink protocol */
+	/* AF_UNIX of any type and protocol, two INET families of two types and six protocols, one netlink
+	 * protocol */
 	cr_assert_eq(n_allowed, 16 * 300 + 2 * 2 * 6 + 16);
 	free(program);
 }
 
-static void add(scmp_filter_ctx ctx, uint32_t action, int number, unsigned int n, const struct scmp_arg_cmp *args)
+static void add(
+	scmp_filter_ctx ctx, uint32_t action, int number, unsigned int n, const struct scmp_arg_cmp *args)
 {
 	cr_assert_eq(seccomp_rule_add_exact_array(ctx, action, number, n, args), 0, "number %d", number);
 }
@@ -272,22 +335,28 @@ static void add_checked(scmp_filter_ctx ctx, enum filter_action action, int numb
 	if (action == ACTION_SOCKETPAIR)
 		add(ctx, SCMP_ACT_ALLOW, number, 1, (struct scmp_arg_cmp[]){ LOW(0, 1) });
 	if (action == ACTION_CLONE)
-		add(ctx, SCMP_ACT_ALLOW, number, 1, (struct scmp_arg_cmp[]){ SCMP_CMP(0, SCMP_CMP_MASKED_EQ, FILTER_CLONE_NEW, 0) });
+		add(ctx, SCMP_ACT_ALLOW, number, 1,
+			(struct scmp_arg_cmp[]){ SCMP_CMP(0, SCMP_CMP_MASKED_EQ, FILTER_CLONE_NEW, 0) });
 	for (unsigned int i = 0; action == ACTION_PERSONALITY && i < n_filter_personalities; i++)
-		add(ctx, SCMP_ACT_ALLOW, number, 1, (struct scmp_arg_cmp[]){ LOW(0, filter_personalities[i]) });
+		add(ctx, SCMP_ACT_ALLOW, number, 1,
+			(struct scmp_arg_cmp[]){ LOW(0, filter_personalities[i]) });
 	for (unsigned int which = 0; which < 3; which++)
 		if ((action == ACTION_PRIORITY && which < 2) || action == ACTION_IOPRIO)
-			add(ctx, SCMP_ACT_ALLOW, number, 2, (struct scmp_arg_cmp[]){ LOW(0, which), LOW(1, 0) });
+			add(ctx, SCMP_ACT_ALLOW, number, 2,
+				(struct scmp_arg_cmp[]){ LOW(0, which), LOW(1, 0) });
 	if (action == ACTION_SOCKET) {
 		add(ctx, SCMP_ACT_ALLOW, number, 1, (struct scmp_arg_cmp[]){ LOW(0, 1) });
 		add(ctx, SCMP_ACT_ALLOW, number, 2, (struct scmp_arg_cmp[]){ LOW(0, 16), LOW(2, 0) });
 		for (unsigned int i = 0; i < 4 * n_filter_inet_protocols; i++)
-			add(ctx, SCMP_ACT_ALLOW, number, 3, (struct scmp_arg_cmp[]){ LOW(0, i & 1 ? 2 : 10),
-				SCMP_CMP(1, SCMP_CMP_MASKED_EQ, 0xf, i & 2 ? 1 : 2), LOW(2, filter_inet_protocols[i / 4]) });
+			add(ctx, SCMP_ACT_ALLOW, number, 3,
+				(struct scmp_arg_cmp[]){ LOW(0, i & 1 ? 2 : 10),
+					SCMP_CMP(1, SCMP_CMP_MASKED_EQ, 0xf, i & 2 ? 1 : 2),
+					LOW(2, filter_inet_protocols[i / 4]) });
 	}
 }
 
-/* libseccomp's own filter from the same table. ioctl is left out: it is "all but", which libseccomp says otherwise. */
+/* libseccomp's own filter from the same table. ioctl is left out: it is "all but", which libseccomp says
+ * otherwise. */
 static struct filter_insn *compile_by_libseccomp(size_t *retn)
 {
 	scmp_filter_ctx ctx = seccomp_init(SCMP_ACT_ERRNO(ENOSYS));
@@ -320,7 +389,8 @@ static struct filter_insn *compile_by_libseccomp(size_t *retn)
 	return program;
 }
 
-/* Two compilers, one table: they allow the same calls and deny the same calls. (Which errno a failed check gives is ours.) */
+/* Two compilers, one table: they allow the same calls and deny the same calls. (Which errno a failed check
+ * gives is ours.) */
 Test(seccomp, agrees_with_libseccomp)
 {
 	struct filter_insn *ours, *theirs;
@@ -333,7 +403,9 @@ Test(seccomp, agrees_with_libseccomp)
 	cr_assert_lt(n_ours, n_theirs);
 	actions_by_number(actions, sizeof(actions), NULL);
 	for (uint32_t number = 0; number < sizeof(actions); number++)
-		for (size_t i = 0; i < ELEMENTSOF(cases) * (actions[number] > ACTION_ALLOW ? ELEMENTSOF(cases) : 2); i++) {
+		for (size_t i = 0;
+			i < ELEMENTSOF(cases) * (actions[number] > ACTION_ALLOW ? ELEMENTSOF(cases) : 2);
+			i++) {
 			struct data data = { .number = number, .arch = i % 97 == 5 ? 0x40000003 : NATIVE };
 			uint32_t a, b;
 
@@ -356,19 +428,23 @@ Test(seccomp, agrees_with_libseccomp)
 /* Each name is a system call somewhere, appears once, and the dangerous ones are not allowable. */
 Test(seccomp, table_is_sound)
 {
-	static const char *const never[] = { "mount", "unshare", "setns", "keyctl", "add_key", "request_key", "bpf", "reboot",
-		"open_by_handle_at", "clone", "socket", "init_module", "kexec_load", "swapon", "clock_settime", "pivot_root",
-		"move_mount", "ioctl" };
-	static const char *const unknown[] = { "clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "listmount", "nonsense" };
+	static const char *const never[] = { "mount", "unshare", "setns", "keyctl", "add_key", "request_key",
+		"bpf", "reboot", "open_by_handle_at", "clone", "socket", "init_module", "kexec_load",
+		"swapon", "clock_settime", "pivot_root", "move_mount", "ioctl" };
+	static const char *const unknown[] = { "clone3", "io_uring_setup", "io_uring_enter",
+		"io_uring_register", "listmount", "nonsense" };
 	bool allowable;
 
 	for (size_t i = 0; i < n_filter_table; i++) {
-		cr_expect_eq(filter_find(filter_table[i].name), &filter_table[i], "%s twice", filter_table[i].name);
+		cr_expect_eq(filter_find(filter_table[i].name), &filter_table[i], "%s twice",
+			filter_table[i].name);
 		if (filter_table[i].number == 0)
-			cr_expect_neq(seccomp_syscall_resolve_name(filter_table[i].name), __NR_SCMP_ERROR, "%s", filter_table[i].name);
+			cr_expect_neq(seccomp_syscall_resolve_name(filter_table[i].name), __NR_SCMP_ERROR,
+				"%s", filter_table[i].name);
 	}
 	for (size_t i = 0; i < ELEMENTSOF(never); i++) {
-		cr_expect(filter_verdict_of(never[i], &allowable) == FILTER_DENY || filter_verdict_of(never[i], &allowable) == FILTER_CHECK,
+		cr_expect(filter_verdict_of(never[i], &allowable) == FILTER_DENY ||
+				  filter_verdict_of(never[i], &allowable) == FILTER_CHECK,
 			"%s", never[i]);
 		cr_expect_not(allowable, "%s", never[i]);
 	}

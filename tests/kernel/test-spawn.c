@@ -117,8 +117,9 @@ Test(spawn, child_has_only_given_descriptors)
 	/* Positive control: a child that is started the usual way does see them. */
 	cr_assert_eq(fcntl(leaks[0], F_GETFD), 0);
 	shell_output(program_fd,
-		"x=$(for n in 0 1 2 3 4 5 6 7 8 9 20 30 40 50 60; do readlink /proc/$$/fd/$n; done); echo \"$x\" >&3", output,
-		sizeof(output));
+		"x=$(for n in 0 1 2 3 4 5 6 7 8 9 20 30 40 50 60; do readlink /proc/$$/fd/$n; done); echo "
+		"\"$x\" >&3",
+		output, sizeof(output));
 	cr_assert(string_starts_with(output, "/dev/null\n/dev/null\n/dev/null\npipe:"), "%s", output);
 	cr_assert_null(strstr(output, "\n/\n"), "%s", output);
 	for (size_t i = 0; i < ELEMENTSOF(leaks); i++)
@@ -139,7 +140,8 @@ Test(spawn, works_with_standard_descriptors_closed)
 	}
 	r = pipe2(ends, O_CLOEXEC);	/* these are 0 and 1 now */
 	if (r == 0)
-		r = run_shell(program_fd, "echo ok >&4; readlink /proc/self/fd/0 >&4", (int[]){ ends[0], ends[1] }, 2, &pidfd);
+		r = run_shell(program_fd, "echo ok >&4; readlink /proc/self/fd/0 >&4",
+			(int[]){ ends[0], ends[1] }, 2, &pidfd);
 	fd_close(ends[1]);
 	n = fd_read_all(ends[0], output, sizeof(output) - 1);
 	fd_close(ends[0]);
@@ -169,8 +171,10 @@ Test(spawn, child_starts_clean)
 	cr_assert_eq(chdir("/tmp"), 0);
 	umask(0);
 	setenv("SECRET", "marker", 1);
-	shell_output(program_fd, "{ pwd; umask; echo [$SECRET]; grep -E '^Sig(Blk|Ign)|^NSpid' /proc/self/status;"
-		" [ $$ = $(cut -d' ' -f6 /proc/$$/stat) ] && echo leader; } >&3", output, sizeof(output));
+	shell_output(program_fd,
+		"{ pwd; umask; echo [$SECRET]; grep -E '^Sig(Blk|Ign)|^NSpid' /proc/self/status;"
+		" [ $$ = $(cut -d' ' -f6 /proc/$$/stat) ] && echo leader; } >&3",
+		output, sizeof(output));
 	sigprocmask(SIG_SETMASK, &old, &now);
 	cr_assert_not_null(strstr(output, "/\n0077\n[]\n"), "%s", output);
 	cr_assert_not_null(strstr(output, "SigBlk:\t0000000000000000"), "%s", output);
@@ -204,7 +208,8 @@ Test(spawn, tells_why_exec_failed)
 	cr_assert_eq(waitpid(-1, NULL, WNOHANG | __WALL), -1);
 }
 
-/* The descriptor tells the end although the helper is no child, and a signal through it reaches the helper. */
+/* The descriptor tells the end although the helper is no child, and a signal through it reaches the helper.
+ */
 Test(spawn, pidfd_signals_and_reports_the_end)
 {
 	_cleanup_(fd_closep) int program_fd = shell_fd();
@@ -258,7 +263,8 @@ static void *open_and_close(void *argument)
 	return NULL;
 }
 
-/* Several threads spawn while another opens and closes descriptors without close-on-exec: none is inherited. */
+/* Several threads spawn while another opens and closes descriptors without close-on-exec: none is inherited.
+ */
 Test(spawn, threads_leak_no_descriptor)
 {
 	atomic_bool stop = false;

@@ -19,9 +19,21 @@
 
 static struct host_facts good_facts(void)
 {
-	return (struct host_facts){ .uid = 1000, .gid = 1000, .release = "6.1.0", .arch = "x86_64", .version_major = 6, .version_minor = 1,
-		.userns = USERNS_SINGLE, .namespaces = true, .proc_mount = true, .new_mount_api = true, .openat2 = true, .overlay = true,
-		.landlock_abi = 2, .seccomp = true, .kill = KILL_PIDNS,
+	return (struct host_facts){ .uid = 1000,
+		.gid = 1000,
+		.release = "6.1.0",
+		.arch = "x86_64",
+		.version_major = 6,
+		.version_minor = 1,
+		.userns = USERNS_SINGLE,
+		.namespaces = true,
+		.proc_mount = true,
+		.new_mount_api = true,
+		.openat2 = true,
+		.overlay = true,
+		.landlock_abi = 2,
+		.seccomp = true,
+		.kill = KILL_PIDNS,
 		.cgroup = { .reason = "nothing is delegated", .remedy = "delegate" } };
 }
 
@@ -33,7 +45,8 @@ static int status_of(const abox_host *host, const char *name)
 	return -1;
 }
 
-/* A plain user without delegation: memory and cpus are not enforced and it says why; pids are, by another way. */
+/* A plain user without delegation: memory and cpus are not enforced and it says why; pids are, by another
+ * way. */
 Test(probe, tells_what_a_plain_user_cannot_have)
 {
 	struct host_facts facts = good_facts();

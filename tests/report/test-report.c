@@ -66,7 +66,7 @@ static void live_a_life(abox_journal *journal)
 	test_options(&wish, ABOX_EFFECT_OPAQUE, "pr", "forge.test/pulls", "body");
 	wish.approval_text = "open the pull request";
 	cr_assert_eq(abox_effect_run(task, &wish, done, NULL, NULL, &effect, &error), ABOX_E_APPROVAL);
-	cr_assert_eq(abox_approval_grant(journal, abox_error_get_place(error) + strlen("approval "), "ann", "fine", NULL), 0);
+	cr_assert_eq(abox_approval_grant(journal, abox_error_get_place(error) + strlen("approval "), "\xff ann", "fine", NULL), 0);
 	abox_error_free(error);
 	cr_assert_eq(abox_effect_run(task, &wish, done, NULL, NULL, &effect, NULL), ABOX_EFFECT_COMMITTED);
 	abox_effect_unref(effect);
@@ -80,9 +80,9 @@ Test(report, tells_the_whole_story)
 {
 	static const char *const in_json[] = { "\"identity\":\"user:1842\"", "\"backend\":\"namespaces\"",
 		"\"host\":\"forge.test\",\"count\":2", "\"host\":\"evil.test\"", "\"name\":\"forge\"", "report.xml",
-		"\"by\":\"ann\"", "https://forge.test/pulls/7", "\"proven\":3", "\"status\":\"finished\"",
+		"\"by\":\"\\\\xff ann\"", "https://forge.test/pulls/7", "\"proven\":3", "\"status\":\"finished\"",
 		"\"outcome\":\"merged\"", "\"not_enforced\":[\"pids\"]", "agent/17" };
-	static const char *const in_text[] = { "user:1842", "namespaces", "forge.test (2)", "evil.test", "by ann",
+	static const char *const in_text[] = { "user:1842", "namespaces", "forge.test (2)", "evil.test", "by \\xff ann",
 		"3 probes proven", "! effect eff-", "not known", "! resource agent/17", "merged", "1 of them failed",
 		"COMMITTED", "UNKNOWN" };
 	abox_journal *journal = test_open();

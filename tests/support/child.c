@@ -27,9 +27,10 @@ static int become_plain(void)
 {
 	if (geteuid() != 0)
 		return 0;
-	if (setgroups(0, NULL) < 0 || setresgid(PLAIN_ID, PLAIN_ID, PLAIN_ID) < 0 || setresuid(PLAIN_ID, PLAIN_ID, PLAIN_ID) < 0)
+	if (setgroups(0, NULL) < 0 || setresgid(PLAIN_ID, PLAIN_ID, PLAIN_ID) < 0 ||
+		setresuid(PLAIN_ID, PLAIN_ID, PLAIN_ID) < 0)
 		return -1;
-	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);	/* a change of ids takes it away, and with it /proc/self */
+	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); /* a change of ids takes it away, and with it /proc/self */
 }
 
 static int enter_userns(void)
@@ -43,7 +44,8 @@ static int enter_userns(void)
 	return mount_make_private(NULL);
 }
 
-/* The child of the child is PID 1 of a new pid namespace; what it returns goes up by the pipe as from the child. */
+/* The child of the child is PID 1 of a new pid namespace; what it returns goes up by the pipe as from the
+ * child. */
 static int enter_pidns(void)
 {
 	int status;
@@ -74,12 +76,14 @@ static int set_up(int flags)
 	return 0;
 }
 
-_noreturn_ static void child_main(struct child *child, int (*fn)(struct child *child), int flags, int report_fd)
+_noreturn_ static void child_main(
+	struct child *child, int (*fn)(struct child *child), int flags, int report_fd)
 {
 	int r;
 
 	if (set_up(flags) < 0) {
-		snprintf(child->report, sizeof(child->report), "cannot set the child up: %s", strerror(errno));
+		snprintf(
+			child->report, sizeof(child->report), "cannot set the child up: %s", strerror(errno));
 		r = 1;
 	} else {
 		r = fn(child);

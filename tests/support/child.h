@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Namespace work happens in a forked, single-threaded child that reports by pipe and leaves with _exit(): the test
- * process has a second thread (unshare of a user namespace fails there), and an assertion that fails below a fork hangs the run.
+ * Namespace work happens in a forked, single-threaded child that reports by pipe and leaves with _exit(): the
+ * test process has a second thread (unshare of a user namespace fails there), and an assertion that fails
+ * below a fork hangs the run.
  */
 #ifndef SUPPORT_CHILD_H
 #define SUPPORT_CHILD_H
@@ -19,13 +20,13 @@ struct child {
 };
 
 enum {
-	CHILD_PLAIN = 1 << 0,	/* as uid and gid 12345 without groups, when the test runs as root */
-	CHILD_USERNS = 1 << 1,	/* in a user and mount namespace of its own, ids mapped to 0, mounts private */
-	CHILD_PIDNS = 1 << 2,	/* with CHILD_USERNS: and in a pid namespace, as PID 1 */
+	CHILD_PLAIN = 1 << 0,  /* as uid and gid 12345 without groups, when the test runs as root */
+	CHILD_USERNS = 1 << 1, /* in a user and mount namespace of its own, ids mapped to 0, mounts private */
+	CHILD_PIDNS = 1 << 2,  /* with CHILD_USERNS: and in a pid namespace, as PID 1 */
 };
 
-/* Runs fn and returns what it returned: 0, or the line number of the CHECK that failed; -1 when it died or took longer than
- * 20 seconds. */
+/* Runs fn and returns what it returned: 0, or the line number of the CHECK that failed; -1 when it died or
+ * took longer than 20 seconds. */
 int child_run(struct child *child, int (*fn)(struct child *child), int flags);
 
 /* A namespace that this host does not give: the test is skipped by name. */

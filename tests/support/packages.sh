@@ -3,7 +3,7 @@
 
 build_packages="gcc meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libseccomp-dev libcap-dev
 	zlib1g-dev libjansson-dev libssl-dev"
-test_packages="libcriterion-dev clang python3 strace git make util-linux binutils bubblewrap crun"
+test_packages="libcriterion-dev clang python3 strace git make util-linux binutils bubblewrap crun uidmap"
 
 missing_packages() {
 	for package in "$@"; do
