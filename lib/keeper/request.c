@@ -21,6 +21,10 @@
 #include "base/fd.h"
 #include "guest/wire.h"
 
+#ifndef TIOCSIG
+#define TIOCSIG 0x40045436
+#endif
+
 /* What a connection must be opened for. */
 enum right {
 	RIGHT_LOOK,
@@ -219,6 +223,15 @@ static int handle_open_command(struct keeper *keeper, struct request *request, s
 	return 0;
 }
 
+/* The terminal's foreground group changes as its shell wishes, and only the terminal knows it; the kernel takes three signals
+ * this way. Others go to the group of the main process. */
+static bool signal_foreground(const struct command *command, int number)
+{
+	if (!command->pty || command->out[0].fd < 0 || (number != SIGINT && number != SIGQUIT && number != SIGTSTP))
+		return false;
+	return ioctl(command->out[0].fd, TIOCSIG, number) == 0;
+}
+
 static int handle_signal(struct keeper *keeper, struct request *request, struct fault *fault)
 {
 	uint32_t id = unpack_u32(&request->body);
@@ -232,7 +245,7 @@ static int handle_signal(struct keeper *keeper, struct request *request, struct 
 	command = find_or_fault(keeper, id, fault);
 	if (!command)
 		return fault->code;
-	if (command->state <= COMMAND_RUNNING)
+	if (command->state <= COMMAND_RUNNING && !signal_foreground(command, number))
 		link_signal(keeper, id, number, command->pty ? GUEST_SCOPE_GROUP : GUEST_SCOPE_MAIN);
 	client_answer_ok(keeper, request->client, request->serial);
 	return 0;

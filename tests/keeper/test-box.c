@@ -442,6 +442,34 @@ Test(box, gives_a_terminal)
 	stop();
 }
 
+/* A signal to a command with a terminal reaches the job in the foreground, and the shell above it lives on. */
+Test(box, signals_the_foreground_job)
+{
+	const char *const argv[] = { "bash", "-i", NULL };
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct pack_reader reader;
+	uint32_t command, taken;
+	uint64_t next, total;
+	uint8_t gap, at_end;
+	int event_fd;
+
+	start((struct box_options){ 0 });
+	cr_assert_eq(box_exec(&box, &(struct box_exec){ .argv = argv, .pty = true }, &command, &event_fd, &fault), 0);
+	cr_assert_eq(input(command, "sleep 300\n", 10, false, &taken), 0);
+	usleep(500000);
+	box_request(&writer, WIRE_SIGNAL, box.serial);
+	pack_u32(&writer, command);
+	pack_i32(&writer, SIGINT);
+	cr_assert_eq(box_call(box.fd, &box.serial, &writer, NULL, 0, &reader, &fault), 0);
+	cr_assert_eq(input(command, "echo st''ill here; exit 4\n", 26, false, &taken), 0);
+	cr_assert_eq(box_wait_end(event_fd, 10 * SECOND, &end), 0);
+	cr_assert_eq(end.exit_code, 4);
+	close(event_fd);
+	cr_assert_gt(read_stream(box.fd, &box.serial, command, 0, 0, &next, &total, &gap, &at_end), 0);
+	cr_assert(strstr(out, "still here"), "%s", out);
+	stop();
+}
+
 /* The wall clock of the box ends it, with what runs in it, and says so. */
 Test(box, ends_at_its_wall_clock)
 {
