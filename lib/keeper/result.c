@@ -172,6 +172,15 @@ static void add_text(struct text *text, const char *name, const char *value)
 		text_add(text, "null");
 }
 
+/* What the caller itself has read is not known here. */
+static void add_total(struct text *text, const char *name, bool spooled, const struct spool *spool)
+{
+	if (spooled)
+		text_printf(text, ",\"%s\":%llu", name, (unsigned long long)spool->total);
+	else
+		text_printf(text, ",\"%s\":null", name);
+}
+
 void result_add_json(const struct command *command, struct text *text)
 {
 	const struct command_result *result = &command->result;
@@ -181,9 +190,9 @@ void result_add_json(const struct command *command, struct text *text)
 	text_printf(text, ",\"wall_usec\":%llu,\"cpu_usec\":%llu,\"memory_peak_bytes\":%llu",
 		(unsigned long long)result->wall_usec, (unsigned long long)result->cpu_usec,
 		(unsigned long long)result->memory_peak_bytes);
-	text_printf(text, ",\"stdout_bytes\":%llu,\"stderr_bytes\":%llu,\"truncated\":%u,\"survivors\":%u",
-		(unsigned long long)command->spools[0].total, (unsigned long long)command->spools[1].total,
-		result->truncated, result->survivors);
+	add_total(text, "stdout_bytes", command->pty || command->stdout_mode == ABOX_STREAM_SPOOL, &command->spools[0]);
+	add_total(text, "stderr_bytes", !command->pty && command->stderr_mode == ABOX_STREAM_SPOOL, &command->spools[1]);
+	text_printf(text, ",\"truncated\":%u,\"survivors\":%u", result->truncated, result->survivors);
 	text_printf(text, ",\"limits_struck\":%u", result->limits_struck);
 	add_text(text, "evidence", result->evidence);
 }

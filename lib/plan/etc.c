@@ -24,13 +24,13 @@ static const char *const public_files[] = {
 	"magic.mime", "inputrc", "bash.bashrc", "bashrc", "profile", "shells", "login.defs", "locale.alias", "locale.conf",
 	"nanorc", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "mke2fs.conf", "netconfig",
 };
+/* Each is a mount of every box, so only those without which programs do not work. */
 static const char *const public_folders[] = {
-	"alternatives", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies", "ca-certificates", "fonts",
-	"ld.so.conf.d", "perl", "python3", "maven", "chromium", "chromium.d", "terminfo", "vim", "emacs", "texmf", "xml", "sgml",
-	"mono", "dotnet", "groff", "glvnd", "OpenCL", "vulkan", "ImageMagick-6", "ImageMagick-7", "R", "ghc", "php",
+	"alternatives", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies", "fonts", "maven", "chromium",
+	"chromium.d", "terminfo", "texmf", "xml", "sgml", "mono", "dotnet", "R", "ghc",
 };
-/* Folders whose names carry a version: java-17-openjdk, python3.11. */
-static const char *const public_prefixes[] = { "java-", "java", "python3.", "php" };
+/* Folders whose names may carry a version, such as java-17-openjdk. */
+static const char *const public_prefixes[] = { "java", "php" };
 
 static void add_folder(struct plan_builder *builder, const char *name)
 {

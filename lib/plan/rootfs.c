@@ -109,11 +109,11 @@ static void build_dev(struct plan_builder *builder)
 static void build_proc(struct plan_builder *builder)
 {
 	static const char *const files[] = {
-		"acpi", "asound", "bus", "cmdline", "config.gz", "driver", "fs", "iomem", "ioports", "irq", "kallsyms",
-		"kcore", "key-users", "keys", "kmsg", "kpagecount", "kpageflags", "kpagecgroup", "latency_stats", "modules",
-		"pagetypeinfo", "sched_debug", "schedstat", "scsi", "slabinfo", "sysrq-trigger", "timer_list", "timer_stats",
-		"vmallocinfo", "interrupts", "mdstat", "partitions", "diskstats", "swaps",
+		"acpi", "asound", "bus", "cmdline", "config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecount",
+		"kpageflags", "kpagecgroup", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
+		"sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo",
 	};
+	static const char *const readonly[] = { "sys", "fs", "irq" };
 	bool outside_root = builder->flat.map == FLAT_MAP_SINGLE && builder->flat.outside_uid == 0;
 	struct stat st;
 
@@ -126,7 +126,10 @@ static void build_proc(struct plan_builder *builder)
 			continue;
 		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_MASK, .target = path, .source = -1 });
 	}
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .target = "/proc/sys", .source = -1 });
+	/* The ids of the box own none of these; where they do, or could by a mistake elsewhere, the mount says no as well. */
+	for (size_t i = 0; i < (outside_root ? ELEMENTSOF(readonly) : 1); i++)
+		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .source = -1,
+			.target = builder_text(builder, "/proc/%s", readonly[i]) });
 }
 
 /* Which processors there are, for glibc, JVMs and schedulers of thread pools; nothing else of /sys. */
@@ -148,11 +151,14 @@ static void build_writable(struct plan_builder *builder)
 	static const char *const writable[] = { "/tmp", "/var/tmp", "/run", "/dev/shm", "/workspace" };
 
 	builder_scratch(builder, "tmp", "/tmp", 01777, FLAT_ATTR_OWNER_BOX);
-	builder_scratch(builder, "vartmp", "/var/tmp", 01777, FLAT_ATTR_OWNER_BOX);
 	builder_scratch(builder, "run", "/run", 0755, FLAT_ATTR_OWNER_BOX);
 	builder_scratch(builder, "home", builder->flat.home, 0700, FLAT_ATTR_OWNER_BOX);
 	builder_symlink(builder, "/var/run", "/run");
 	builder_symlink(builder, "/var/lock", "/tmp");
+	if (builder->flat.root_source < 0)
+		builder_symlink(builder, "/var/tmp", "/tmp");
+	else	/* it is there, and is not ours to replace */
+		builder_scratch(builder, "vartmp", "/var/tmp", 01777, FLAT_ATTR_OWNER_BOX);
 	builder_directory(builder, "/var/lib", 0755, 0);
 	for (size_t i = 0; i < ELEMENTSOF(writable); i++)
 		builder_landlock(builder, writable[i], LANDLOCK_RW);

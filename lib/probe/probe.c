@@ -167,7 +167,7 @@ static void describe_capabilities(abox_host *host)
 	if (host->facts.userns == USERNS_ROOT)
 		add(host, "ids", ABOX_ENFORCED, "kernel: a high range of ids of the box's own", NULL, NULL);
 	else
-		add(host, "ids", ABOX_APPROXIMATED,
+		add(host, "ids", ABOX_ENFORCED,
 			host->facts.userns == USERNS_TOOLS ? "newuidmap: subordinate ids"
 							   : "kernel: one id, the caller's own",
 			"on the host, files that the box makes belong to the caller", NULL);
