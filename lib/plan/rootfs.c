@@ -109,11 +109,10 @@ static void build_dev(struct plan_builder *builder)
 static void build_proc(struct plan_builder *builder)
 {
 	static const char *const files[] = {
-		"acpi", "asound", "bus", "cmdline", "config.gz", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecount",
+		"acpi", "asound", "bus", "cmdline", "config.gz", "fs", "irq", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecount",
 		"kpageflags", "kpagecgroup", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
 		"sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo",
 	};
-	static const char *const readonly[] = { "sys", "fs", "irq" };
 	bool outside_root = builder->flat.map == FLAT_MAP_SINGLE && builder->flat.outside_uid == 0;
 	struct stat st;
 
@@ -126,10 +125,7 @@ static void build_proc(struct plan_builder *builder)
 			continue;
 		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_MASK, .target = path, .source = -1 });
 	}
-	/* The ids of the box own none of these; where they do, or could by a mistake elsewhere, the mount says no as well. */
-	for (size_t i = 0; i < (outside_root ? ELEMENTSOF(readonly) : 1); i++)
-		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .source = -1,
-			.target = builder_text(builder, "/proc/%s", readonly[i]) });
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .target = "/proc/sys", .source = -1 });
 }
 
 /* Which processors there are, for glibc, JVMs and schedulers of thread pools; nothing else of /sys. */

@@ -275,6 +275,13 @@ int main(int argc, char **argv)
 		fputs("usage: contract-runner --agentbox PROGRAM --probe PROGRAM [--only TEXT] [--keep] FILE...\n", stderr);
 		return 2;
 	}
+	/* meson gives them relative to the build folder, and rows run elsewhere */
+	runner.agentbox = realpath(runner.agentbox, NULL);
+	runner.probe = realpath(runner.probe, NULL);
+	if (!runner.agentbox || !runner.probe) {
+		perror("contract-runner");
+		return 2;
+	}
 	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
 		if (!backend_usable(&runner, backends[i])) {
 			printf("# %s is not usable here\n", backends[i]);
