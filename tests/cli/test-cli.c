@@ -343,8 +343,12 @@ Test(cli, T8_3_terminal, .timeout = 60)
 	type(&terminal, "\032");
 	type(&terminal, "jobs\n");
 	cr_expect(see(&terminal, "Stopped"), "%s", terminal.seen);
-	type(&terminal, "kill -9 %1; wait; exit 7\n");
-	cr_expect_eq(end_of(terminal.child), 7);
+	type(&terminal, "fg\n");
+	pause_msec(300);
+	type(&terminal, "\003");
+	type(&terminal, "exit 7\n");
+	see(&terminal, "exit\r\n");
+	cr_expect_eq(end_of(terminal.child), 7, "%s", terminal.seen);
 	if (tcgetattr(terminal.master, &after) == 0)
 		cr_expect_eq(before.c_lflag, after.c_lflag);
 	close(terminal.master);
