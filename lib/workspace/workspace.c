@@ -39,12 +39,14 @@ void workspace_now(int64_t *retsec, uint32_t *retnsec)
 	struct timespec begin, now;
 
 	/* Files get the time of the last tick: what changes in the rest of this one would seem to be from
-	 * before. */
-	clock_gettime(CLOCK_REALTIME_COARSE, &begin);
+	 * before. Newer kernels (6.13) give a finer time to a file that somebody has looked at, so the
+	 * moment itself must be fine too, or what was changed just before would seem to be from after. */
+	clock_gettime(CLOCK_REALTIME, &begin);
 	do {
 		nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 		clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	} while (now.tv_sec == begin.tv_sec && now.tv_nsec == begin.tv_nsec);
+	} while (now.tv_sec < begin.tv_sec ||
+		(now.tv_sec == begin.tv_sec && now.tv_nsec <= begin.tv_nsec));
 	*retsec = begin.tv_sec;
 	*retnsec = (uint32_t)begin.tv_nsec;
 }
