@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -113,6 +114,7 @@ static int run_create(struct cli_settings *settings)
 	_cleanup_(abox_workspace_unrefp) abox_workspace *workspace = NULL;
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	struct copy_progress progress = { .begin = time(NULL) };
+	struct stat st;
 	int r;
 
 	options.name = settings->text[TEXT_NAME];
@@ -130,6 +132,11 @@ static int run_create(struct cli_settings *settings)
 		options.source_kind = ABOX_SOURCE_DIR;
 		take_mode(settings->words[0], &options.mode);
 		options.source = settings->words[0];
+		/* What is no folder is taken for an archive; what it is not, the library says. */
+		if (options.mode == ABOX_WORKSPACE_OVERLAY && stat(options.source, &st) == 0 && S_ISREG(st.st_mode)) {
+			options.source_kind = ABOX_SOURCE_TAR;
+			options.mode = ABOX_WORKSPACE_COPY;
+		}
 	}
 	if (settings->flag[FLAG_NO_OVERLAY])
 		options.flags |= ABOX_WORKSPACE_NO_OVERLAY;
@@ -348,8 +355,8 @@ static int run_gc(struct cli_settings *settings)
 
 const struct cli_command cli_workspace_create = {
 	.name = "workspace create",
-	.usage = "[DIR[:overlay|:copy|:direct]] [OPTIONS]",
-	.summary = "make one: empty, from a folder, or from a snapshot",
+	.usage = "[DIR[:overlay|:copy|:direct] | ARCHIVE.tar[.gz]] [OPTIONS]",
+	.summary = "make one: empty, from a folder, an archive or a snapshot",
 	.help =
 	"Prints the id of a new workspace. With :overlay, the default, the folder stays as it is and changes go to a layer\n"
 	"above it; with :copy the workspace is a copy of it; with :direct it is the folder itself.\n",

@@ -30,7 +30,8 @@ extern "C" {
 enum abox_source_kind {
 	ABOX_SOURCE_EMPTY = 0,
 	ABOX_SOURCE_DIR = 1,		/* a folder of the host */
-	ABOX_SOURCE_SNAPSHOT = 2	/* a snapshot: its id, its name, or WORKSPACE:SNAPSHOT */
+	ABOX_SOURCE_TAR = 2,		/* an archive: tar or tar.gz */
+	ABOX_SOURCE_SNAPSHOT = 3	/* a snapshot: its id, its name, or WORKSPACE:SNAPSHOT */
 };
 
 enum {
@@ -54,7 +55,7 @@ struct abox_workspace_options {
 	uint32_t source_kind;		/* enum abox_source_kind */
 	uint32_t mode;			/* enum abox_workspace_mode (spec.h); a fork is as what it comes from */
 	uint32_t flags;
-	const char *source;		/* folder or snapshot; NULL for ABOX_SOURCE_EMPTY */
+	const char *source;		/* folder, archive or snapshot; NULL for ABOX_SOURCE_EMPTY */
 	const char *name;		/* unique among the user's workspaces; may be NULL */
 	const char *task;		/* id of the task it belongs to; may be NULL */
 	uint64_t ttl_usec;		/* gc removes it when it is older; 0: it stays until it is removed */
@@ -77,10 +78,14 @@ ABOX_API void abox_workspace_options_init(struct abox_workspace_options *options
  * what is mounted below are left out; when root copies, files that belong to others than the folder's owner become
  * nobody's. Mode direct: the folder itself is the workspace.
  *
+ * An archive is unpacked as a whole or refused as a whole: names that lead outside or through links, names that come
+ * twice, devices, hard links to what is not in it, more than 64 GiB or ten million files.
+ *
  * Effects:  on the host: the store; the source is only read
  * Threads:  any
  * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND (source), ABOX_E_EXISTS (name), ABOX_E_CONFLICT (several snapshots of
- *           that name), ABOX_E_DENIED (the folder holds the store), ABOX_E_PERMISSION, ABOX_E_NOSPACE,
+ *           that name), ABOX_E_DENIED (the folder holds the store; the archive is hostile), ABOX_E_ESCAPE, ABOX_E_LIMIT,
+ *           ABOX_E_SYNTAX, ABOX_E_UNSUPPORTED (archive), ABOX_E_PERMISSION, ABOX_E_NOSPACE,
  *           ABOX_E_CANCELED, ABOX_E_BUSY, ABOX_E_DAMAGED, ABOX_E_IO, ABOX_E_SYSTEM, ABOX_E_MEMORY
  * Since:    0.1
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The steps of an apply and their way back. Each step can be told done or not by inode numbers alone, so the way back
- * is the same for a step that failed, a process that was killed between any two system calls, and a second recovery
- * after the first was killed.
+ * The steps of an apply and their way back. Each step can be told done or not by inode numbers alone, so the
+ * way back is the same for a step that failed, a process that was killed between any two system calls, and a
+ * second recovery after the first was killed.
  */
 #include "workspace/apply.h"
 
@@ -31,7 +31,7 @@ void apply_steps_clear(struct apply_steps *steps)
 	for (size_t i = 0; i < steps->n; i++)
 		free(steps->items[i].path);
 	free(steps->items);
-	*steps = (struct apply_steps){ 0 };
+	*steps = (struct apply_steps){0};
 }
 
 static int rename_at(int from_fd, const char *from, int to_fd, const char *to, unsigned int flags)
@@ -62,7 +62,8 @@ int apply_stage_name(struct apply_target *target, abox_error **reterr)
 	char hex[25];
 
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_WORKSPACE, NULL, errno, "cannot get random bytes");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_WORKSPACE, NULL, errno, "cannot get random bytes");
 	hex_encode(random, sizeof(random), hex);
 	snprintf(target->stage, sizeof(target->stage), ".agentbox-apply-%s", hex);
 	return 0;
@@ -119,8 +120,8 @@ static int change_mode(int dir_fd, const char *name, uint64_t inode, uint32_t mo
 	return fchmodat(AT_FDCWD, self, mode, 0) < 0 ? -errno : 0;
 }
 
-static int remove_folder(const struct apply_target *target, struct apply_step *step, int parent_fd, const char *name,
-	const char *slot)
+static int remove_folder(const struct apply_target *target, struct apply_step *step, int parent_fd,
+	const char *name, const char *slot)
 {
 	int r;
 
@@ -178,10 +179,12 @@ static int step_undo(const struct apply_target *target, const struct apply_step 
 
 	slot_name(i, slot);
 	parent_fd = apply_open_parent(target, step->path, &name);
-	if (parent_fd == -ENOENT && (step->kind == APPLY_ADD || step->kind == APPLY_ADD_FOLDER || step->kind == APPLY_MODE))
-		return 0;	/* the folder it would be in had not come yet */
-	if ((parent_fd == -ENOTDIR || parent_fd == -ELOOP) && step->kind != APPLY_REMOVE && step->kind != APPLY_REMOVE_FOLDER)
-		return 0;	/* the same, and a file or link is still in its place */
+	if (parent_fd == -ENOENT &&
+		(step->kind == APPLY_ADD || step->kind == APPLY_ADD_FOLDER || step->kind == APPLY_MODE))
+		return 0; /* the folder it would be in had not come yet */
+	if ((parent_fd == -ENOTDIR || parent_fd == -ELOOP) && step->kind != APPLY_REMOVE &&
+		step->kind != APPLY_REMOVE_FOLDER)
+		return 0; /* the same, and a file or link is still in its place */
 	if (parent_fd < 0)
 		return parent_fd;
 	switch (step->kind) {
@@ -200,7 +203,8 @@ static int step_undo(const struct apply_target *target, const struct apply_step 
 		/* Not by rename: what somebody else has put into it meanwhile must not go with the stage. */
 		return unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY ? -errno : 0;
 	case APPLY_EXCHANGE:
-		if (inode_at(parent_fd, name) != step->inode || inode_at(target->stage_fd, slot) != step->old_inode)
+		if (inode_at(parent_fd, name) != step->inode ||
+			inode_at(target->stage_fd, slot) != step->old_inode)
 			return 0;
 		return rename_at(target->stage_fd, slot, parent_fd, name, EXCHANGE);
 	default:
@@ -210,7 +214,8 @@ static int step_undo(const struct apply_target *target, const struct apply_step 
 	}
 }
 
-static int undo_all(const struct apply_target *target, const struct apply_steps *steps, size_t n, abox_error **reterr)
+static int undo_all(
+	const struct apply_target *target, const struct apply_steps *steps, size_t n, abox_error **reterr)
 {
 	int first = 0;
 
@@ -218,8 +223,8 @@ static int undo_all(const struct apply_target *target, const struct apply_steps 
 		int r = step_undo(target, &steps->items[n], n);
 
 		if (r < 0 && first == 0)
-			first = error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, steps->items[n].path, -r,
-				"cannot put back what was here");
+			first = error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, steps->items[n].path,
+				-r, "cannot put back what was here");
 	}
 	return first;
 }
@@ -234,7 +239,8 @@ int apply_run(const struct apply_target *target, struct apply_steps *steps, abox
 			continue;
 		undo = undo_all(target, steps, i + 1, &undo_error);
 		if (undo < 0) {
-			undo = error_prefix(&undo_error, undo, "after %s failed with %s", steps->items[i].path, strerror(-r));
+			undo = error_prefix(&undo_error, undo, "after %s failed with %s",
+				steps->items[i].path, strerror(-r));
 			if (reterr)
 				*reterr = undo_error;
 			else
@@ -291,14 +297,17 @@ int apply_journal_write(int journal_fd, const struct apply_target *target, const
 	if (writer.failed)
 		return ABOX_E_MEMORY;
 	r = write_file(journal_fd, "steps", writer.data, writer.len);
-	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot write the undo journal") : 0;
+	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r,
+			       "cannot write the undo journal")
+		     : 0;
 }
 
 int apply_journal_commit(int journal_fd, abox_error **reterr)
 {
 	int r = write_file(journal_fd, "commit", "1", 1);
 
-	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot commit") : 0;
+	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot commit")
+		     : 0;
 }
 
 static void apply_journal_remove(int journal_fd)
@@ -314,14 +323,15 @@ static int compare_stamps(const void *a, const void *b)
 {
 	const struct apply_stamp *x = a, *y = b;
 
-	return x->inode != y->inode ? (x->inode < y->inode ? -1 : 1)
-				    : x->ctime_nsec < y->ctime_nsec ? -1 : x->ctime_nsec > y->ctime_nsec;
+	return x->inode != y->inode            ? (x->inode < y->inode ? -1 : 1)
+	       : x->ctime_nsec < y->ctime_nsec ? -1
+					       : x->ctime_nsec > y->ctime_nsec;
 }
 
 static struct apply_stamp stamp_of(const struct stat *st)
 {
-	return (struct apply_stamp){ st->st_ino,
-		(uint64_t)st->st_ctim.tv_sec * 1000000000ULL + (uint64_t)st->st_ctim.tv_nsec };
+	return (struct apply_stamp){
+		st->st_ino, (uint64_t)st->st_ctim.tv_sec * 1000000000ULL + (uint64_t)st->st_ctim.tv_nsec};
 }
 
 bool apply_record_has(const struct apply_record *record, const struct stat *st)
@@ -334,7 +344,7 @@ bool apply_record_has(const struct apply_record *record, const struct stat *st)
 void apply_record_clear(struct apply_record *record)
 {
 	free(record->items);
-	*record = (struct apply_record){ 0 };
+	*record = (struct apply_record){0};
 }
 
 int apply_record_load(int journal_fd, struct apply_record *ret, abox_error **reterr)
@@ -347,17 +357,19 @@ int apply_record_load(int journal_fd, struct apply_record *ret, abox_error **ret
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0 || len % sizeof(*ret->items) != 0)
-		return error_set_errno(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, "applied", r < 0 ? -r : 0,
-			"cannot read what was applied before");
+		return error_set_errno(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, "applied",
+			r < 0 ? -r : 0, "cannot read what was applied before");
 	ret->items = (struct apply_stamp *)steal_ptr(data);
 	ret->n = len / sizeof(*ret->items);
 	return 0;
 }
 
-/* After a commit: what the steps have brought is ours. Those of before stay, unless the file has changed since. */
-static int record_steps(int journal_fd, const struct apply_target *target, const struct apply_steps *steps, abox_error **reterr)
+/* After a commit: what the steps have brought is ours. Those of before stay, unless the file has changed
+ * since. */
+static int record_steps(int journal_fd, const struct apply_target *target, const struct apply_steps *steps,
+	abox_error **reterr)
 {
-	struct apply_record record = { 0 };
+	struct apply_record record = {0};
 	struct apply_stamp *items;
 	int r;
 
@@ -379,14 +391,17 @@ static int record_steps(int journal_fd, const struct apply_target *target, const
 		if (step->inode == 0)
 			continue;
 		parent_fd = apply_open_parent(target, step->path, &name);
-		if (parent_fd >= 0 && fstatat(parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == step->inode)
+		if (parent_fd >= 0 && fstatat(parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			st.st_ino == step->inode)
 			record.items[record.n++] = stamp_of(&st);
 	}
 	if (record.n > 0)
 		qsort(record.items, record.n, sizeof(*record.items), compare_stamps);
 	r = write_file(journal_fd, "applied", record.items, record.n * sizeof(*record.items));
 	apply_record_clear(&record);
-	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot record what was applied") : 0;
+	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r,
+			       "cannot record what was applied")
+		     : 0;
 }
 
 static int read_steps(struct pack_reader *reader, struct apply_steps *steps)
@@ -419,13 +434,16 @@ static int open_target(struct pack_reader *reader, struct apply_target *target, 
 	struct stat st;
 
 	if (strcmp(unpack_string(reader), MAGIC) != 0)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL, "the undo journal of an apply cannot be read");
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL,
+			"the undo journal of an apply cannot be read");
 	target->path = unpack_string(reader);
 	target->device = unpack_u64(reader);
 	target->inode = unpack_u64(reader);
 	stage = unpack_string(reader);
-	if (reader->failed || strlen(stage) >= sizeof(target->stage) || !string_starts_with(stage, ".agentbox-apply-"))
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL, "the undo journal of an apply cannot be read");
+	if (reader->failed || strlen(stage) >= sizeof(target->stage) ||
+		!string_starts_with(stage, ".agentbox-apply-"))
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL,
+			"the undo journal of an apply cannot be read");
 	strcpy(target->stage, stage);
 	target->fd = open(target->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (target->fd < 0 || fstat(target->fd, &st) < 0)
@@ -438,10 +456,11 @@ static int open_target(struct pack_reader *reader, struct apply_target *target, 
 	return 0;
 }
 
-static int recover(int journal_fd, const char *data, size_t len, struct apply_target *target, abox_error **reterr)
+static int recover(
+	int journal_fd, const char *data, size_t len, struct apply_target *target, abox_error **reterr)
 {
 	struct pack_reader reader = PACK_READER((const uint8_t *)data, len);
-	struct apply_steps steps = { 0 };
+	struct apply_steps steps = {0};
 	bool committed = faccessat(journal_fd, "commit", F_OK, 0) == 0;
 	int r;
 
@@ -472,18 +491,19 @@ static int recover(int journal_fd, const char *data, size_t len, struct apply_ta
 
 int apply_recover(int journal_fd, abox_error **reterr)
 {
-	struct apply_target target = { .fd = -EBADF, .stage_fd = -EBADF };
+	struct apply_target target = {.fd = -EBADF, .stage_fd = -EBADF};
 	_cleanup_(freep) char *data = NULL;
 	size_t len;
 	int r;
 
 	r = file_read_text(journal_fd, "steps", JOURNAL_MAX, &data, &len);
 	if (r == -ENOENT) {
-		apply_journal_remove(journal_fd);	/* a commit that outlived its journal */
+		apply_journal_remove(journal_fd); /* a commit that outlived its journal */
 		return 0;
 	}
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot read the undo journal");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot read the undo journal");
 	r = recover(journal_fd, data, len, &target, reterr);
 	fd_close(target.stage_fd);
 	fd_close(target.fd);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Putting a change set into a folder: what must be true before (nothing drifted, nothing that would run on the host
- * unless accepted), the new content in the stage, and the order of steps. apply-steps.c carries them out.
+ * Putting a change set into a folder: what must be true before (nothing drifted, nothing that would run on
+ * the host unless accepted), the new content in the stage, and the order of steps. apply-steps.c carries them
+ * out.
  */
 #include "workspace/apply.h"
 
@@ -16,7 +17,7 @@
 #include "base/fd.h"
 #include "workspace/content.h"
 
-#define SYNC_EACH_MAX 64	/* up to so many new files are synced one by one, more with their filesystem */
+#define SYNC_EACH_MAX 64 /* up to so many new files are synced one by one, more with their filesystem */
 
 struct apply {
 	const abox_changes *changes;
@@ -25,12 +26,12 @@ struct apply {
 	struct apply_target target;
 	struct apply_steps steps;
 	struct apply_record record;
-	struct text drift;	/* elements of JSON arrays */
+	struct text drift; /* elements of JSON arrays */
 	struct text skipped;
 	size_t n_drift;
 	size_t n_applied;
 	const char *first_drift;
-	bool staged;		/* the stage exists: slots are filled */
+	bool staged; /* the stage exists: slots are filled */
 	size_t n_staged;
 };
 
@@ -49,7 +50,8 @@ static void note_drift(struct apply *apply, const struct change *change, const c
 }
 
 /* What is there at present, compared with what the set says was there. NULL when it is the same. */
-static const char *compare_side(int parent_fd, const char *name, const struct change_side *was, struct stat *st)
+static const char *compare_side(
+	int parent_fd, const char *name, const struct change_side *was, struct stat *st)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	uint8_t digest[DIGEST_BYTES];
@@ -90,11 +92,12 @@ static bool touched_since(const struct apply *apply, const struct stat *st)
 
 	if (!options->has_since || apply_record_has(&apply->record, st))
 		return false;
-	return st->st_ctim.tv_sec > options->since_sec
-		|| (st->st_ctim.tv_sec == options->since_sec && st->st_ctim.tv_nsec > (long)options->since_nsec);
+	return st->st_ctim.tv_sec > options->since_sec ||
+	       (st->st_ctim.tv_sec == options->since_sec && st->st_ctim.tv_nsec > (long)options->since_nsec);
 }
 
-/* The inode that a file was copied up from, as the overlay noted it in a file handle; 0 when it cannot be told. */
+/* The inode that a file was copied up from, as the overlay noted it in a file handle; 0 when it cannot be
+ * told. */
 static uint64_t origin_of(const struct view *view, const struct change *change)
 {
 	struct view_dir dir = VIEW_DIR_INIT;
@@ -111,12 +114,13 @@ static uint64_t origin_of(const struct view *view, const struct change *change)
 		enum view_flavour flavour = view->layers[entry.layer].flavour;
 
 		if (flavour != VIEW_PLAIN)
-			len = fgetxattr(fd, flavour == VIEW_USER ? "user.overlay.origin" : "trusted.overlay.origin", value,
-				sizeof(value));
+			len = fgetxattr(fd,
+				flavour == VIEW_USER ? "user.overlay.origin" : "trusted.overlay.origin",
+				value, sizeof(value));
 	}
 	view_dir_clear(&dir);
-	/* struct ovl_fb: version, magic, length, flags, type, 16 bytes of filesystem, then the handle. Type 1 begins with
-	 * a 32-bit inode number (ext4, tmpfs). */
+	/* struct ovl_fb: version, magic, length, flags, type, 16 bytes of filesystem, then the handle. Type 1
+	 * begins with a 32-bit inode number (ext4, tmpfs). */
 	if (len < 25 || value[1] != 0xfb || value[4] != 1)
 		return 0;
 	memcpy(&inode, value + 21, sizeof(inode));
@@ -134,7 +138,8 @@ static bool lost_its_base(const struct apply *apply, const struct change *change
 	if (inode == 0)
 		return false;
 	for (size_t i = 0; i < apply->changes->n_items; i++)
-		if (apply->changes->items[i].was.inode == inode && apply->changes->items[i].kind != ABOX_CHANGE_ADDED)
+		if (apply->changes->items[i].was.inode == inode &&
+			apply->changes->items[i].kind != ABOX_CHANGE_ADDED)
 			return false;
 	return true;
 }
@@ -155,8 +160,8 @@ static int check_drift(struct apply *apply, const struct change *change, struct 
 	if (parent_fd < 0)
 		return parent_fd;
 	reason = compare_side(parent_fd, name, &change->was, st);
-	if (!reason && change->was.type != ABOX_FILE_NONE && change->was.type != ABOX_FILE_FOLDER
-		&& touched_since(apply, st))
+	if (!reason && change->was.type != ABOX_FILE_NONE && change->was.type != ABOX_FILE_FOLDER &&
+		touched_since(apply, st))
 		reason = "was touched since the workspace was made";
 	if (!reason && apply->options->has_since && lost_its_base(apply, change))
 		reason = "was removed since the workspace was made";
@@ -186,7 +191,8 @@ static int add_step(struct apply *apply, const struct apply_step *step, const ch
 	return 0;
 }
 
-/* Bits that a box may ask for. Security: set-user-id and set-group-id come from the host's own file or not at all. */
+/* Bits that a box may ask for. Security: set-user-id and set-group-id come from the host's own file or not at
+ * all. */
 static uint32_t mode_wanted(const struct change *change)
 {
 	return (change->now.mode & 01777) | (change->now.mode & change->was.mode & 06000);
@@ -206,7 +212,8 @@ static int stage_regular(struct apply *apply, const struct change *change, const
 
 	r = view_find(apply->now, change->path, &dir, &entry, &name);
 	if (r >= 0) {
-		r = S_ISREG(entry.st.st_mode) ? view_open_file(apply->now, &dir, name, &entry, &from_fd) : -ESTALE;
+		r = S_ISREG(entry.st.st_mode) ? view_open_file(apply->now, &dir, name, &entry, &from_fd)
+					      : -ESTALE;
 		view_dir_clear(&dir);
 	}
 	if (r < 0)
@@ -223,7 +230,7 @@ static int stage_regular(struct apply *apply, const struct change *change, const
 	hex_encode(digest, sizeof(digest), hex);
 	if (strcmp(hex, change->now.digest) != 0)
 		return -ESTALE;
-	if (futimens(fd, (struct timespec[]){ entry.st.st_mtim, entry.st.st_mtim }) < 0)
+	if (futimens(fd, (struct timespec[]){entry.st.st_mtim, entry.st.st_mtim}) < 0)
 		return -errno;
 	*retfd = steal_fd(fd);
 	return 0;
@@ -250,20 +257,22 @@ static int keep_attributes(struct apply *apply, const struct change *change, int
 	for (const char *attribute = names; attribute < names + len; attribute += strlen(attribute) + 1) {
 		ssize_t n;
 
-		if (strcmp(attribute, "security.capability") == 0)	/* belongs to the old content */
+		if (strcmp(attribute, "security.capability") == 0) /* belongs to the old content */
 			continue;
 		n = fgetxattr(old_fd, attribute, value, sizeof(value));
 		if (n < 0)
 			return -errno;
 		/* The label of a security module may be the kernel's to give. */
-		if (fsetxattr(fd, attribute, value, (size_t)n, 0) < 0 && !string_starts_with(attribute, "security."))
+		if (fsetxattr(fd, attribute, value, (size_t)n, 0) < 0 &&
+			!string_starts_with(attribute, "security."))
 			return -errno;
 	}
 	return 0;
 }
 
 /* Owner before mode: a change of owner clears bits. */
-static int dress(struct apply *apply, const struct change *change, const char *slot, const struct stat *old, uint32_t mode)
+static int dress(struct apply *apply, const struct change *change, const char *slot, const struct stat *old,
+	uint32_t mode)
 {
 	uint32_t uid = old->st_mode ? old->st_uid : apply->options->owner_uid;
 	uint32_t gid = old->st_mode ? old->st_gid : apply->options->owner_gid;
@@ -280,7 +289,8 @@ static int dress(struct apply *apply, const struct change *change, const char *s
 	return 0;
 }
 
-static int stage_one(struct apply *apply, const struct change *change, size_t i, const struct stat *old, uint64_t *retinode)
+static int stage_one(struct apply *apply, const struct change *change, size_t i, const struct stat *old,
+	uint64_t *retinode)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	uint32_t mode = mode_wanted(change);
@@ -296,7 +306,7 @@ static int stage_one(struct apply *apply, const struct change *change, size_t i,
 			r = keep_attributes(apply, change, fd);
 		break;
 	case ABOX_FILE_FOLDER:
-		mode |= 0700;	/* until it is filled; a step at the end gives it what it shall have */
+		mode |= 0700; /* until it is filled; a step at the end gives it what it shall have */
 		r = mkdirat(apply->target.stage_fd, slot, 0700) < 0 ? -errno : 0;
 		break;
 	case ABOX_FILE_LINK:
@@ -325,9 +335,10 @@ static bool can_be_made(int type)
 }
 
 /* The step of one change that brings something; removals have been planned before. */
-static int plan_coming(struct apply *apply, const struct change *change, const struct stat *old, abox_error **reterr)
+static int plan_coming(
+	struct apply *apply, const struct change *change, const struct stat *old, abox_error **reterr)
 {
-	struct apply_step step = { .old_inode = old->st_ino };
+	struct apply_step step = {.old_inode = old->st_ino};
 	int r;
 
 	if (!can_be_made(change->now.type)) {
@@ -335,7 +346,7 @@ static int plan_coming(struct apply *apply, const struct change *change, const s
 		return 0;
 	}
 	if (S_ISDIR(old->st_mode) && change->now.type == ABOX_FILE_FOLDER)
-		return 0;	/* accepted drift: it is there already */
+		return 0; /* accepted drift: it is there already */
 	if (!old->st_mode)
 		step.kind = change->now.type == ABOX_FILE_FOLDER ? APPLY_ADD_FOLDER : APPLY_ADD;
 	else
@@ -349,7 +360,8 @@ static int plan_coming(struct apply *apply, const struct change *change, const s
 			return error_set(reterr, ABOX_E_CONFLICT, ABOX_STAGE_WORKSPACE, change->path,
 				"is no longer what the change set says");
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, change->path, -r, "cannot write the new content");
+			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, change->path, -r,
+				"cannot write the new content");
 	}
 	apply->n_applied++;
 	return add_step(apply, &step, change->path);
@@ -357,10 +369,10 @@ static int plan_coming(struct apply *apply, const struct change *change, const s
 
 static int plan_going(struct apply *apply, const struct change *change, const struct stat *old)
 {
-	struct apply_step step = { .kind = APPLY_REMOVE, .old_inode = old->st_ino };
+	struct apply_step step = {.kind = APPLY_REMOVE, .old_inode = old->st_ino};
 
 	if (!old->st_mode)
-		return 0;	/* accepted drift: it is gone already */
+		return 0; /* accepted drift: it is gone already */
 	if (S_ISDIR(old->st_mode))
 		step.kind = APPLY_REMOVE_FOLDER;
 	apply->n_applied++;
@@ -370,7 +382,7 @@ static int plan_going(struct apply *apply, const struct change *change, const st
 /* Modes come last and from the bottom up, as a folder may become unwritable. */
 static int plan_mode(struct apply *apply, const struct change *change, const struct stat *old)
 {
-	struct apply_step step = { .kind = APPLY_MODE, .mode = mode_wanted(change) };
+	struct apply_step step = {.kind = APPLY_MODE, .mode = mode_wanted(change)};
 
 	if (change->kind == ABOX_CHANGE_MODE) {
 		if (!old->st_mode)
@@ -419,7 +431,8 @@ static int check_risks(const struct apply *apply, abox_error **reterr)
 	for (size_t i = 0; i < apply->changes->n_items; i++) {
 		const struct change *change = &apply->changes->items[i];
 
-		/* Programs are what many tasks are about; all else takes over what the host does by itself. */
+		/* Programs are what many tasks are about; all else takes over what the host does by itself.
+		 */
 		if (!change->risks[0] || strcmp(change->risks[0], "executable") == 0)
 			continue;
 		if (n++ == 0)
@@ -427,9 +440,11 @@ static int check_risks(const struct apply *apply, abox_error **reterr)
 	}
 	if (n == 0)
 		return 0;
-	error_set(reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, first->path, "would run on the host (%s); %zu such %s in the set",
-		first->risks[0], n, n == 1 ? "path is" : "paths are");
-	return error_remedy(reterr, ABOX_E_DENIED, "look at the change set, then accept them by flag or leave them out by pattern");
+	error_set(reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, first->path,
+		"would run on the host (%s); %zu such %s in the set", first->risks[0], n,
+		n == 1 ? "path is" : "paths are");
+	return error_remedy(reterr, ABOX_E_DENIED,
+		"look at the change set, then accept them by flag or leave them out by pattern");
 }
 
 static int make_report(const struct apply *apply, char **retreport)
@@ -437,8 +452,9 @@ static int make_report(const struct apply *apply, char **retreport)
 	struct text json = TEXT_INIT;
 	bool any = false;
 
-	text_printf(&json, "{\"changes\":\"%s\",\"dry_run\":%s,\"applied\":%zu,\"drift\":[", apply->changes->digest,
-		apply->options->flags & APPLY_DRY_RUN ? "true" : "false", apply->n_applied);
+	text_printf(&json, "{\"changes\":\"%s\",\"dry_run\":%s,\"applied\":%zu,\"drift\":[",
+		apply->changes->digest, apply->options->flags & APPLY_DRY_RUN ? "true" : "false",
+		apply->n_applied);
 	text_add_bytes(&json, apply->drift.data ? apply->drift.data : "", apply->drift.len);
 	text_add(&json, "],\"skipped\":[");
 	text_add_bytes(&json, apply->skipped.data ? apply->skipped.data : "", apply->skipped.len);
@@ -462,7 +478,8 @@ static int sync_stage(const struct apply *apply, abox_error **reterr)
 
 	r = apply->n_staged > SYNC_EACH_MAX ? syncfs(apply->target.fd) : fsync(apply->target.stage_fd);
 	return r < 0 ? error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, apply->target.path, errno,
-				"cannot sync the new content") : 0;
+			       "cannot sync the new content")
+		     : 0;
 }
 
 static int execute(struct apply *apply, const struct stat *olds, int journal_fd, abox_error **reterr)
@@ -489,7 +506,8 @@ static int execute(struct apply *apply, const struct stat *olds, int journal_fd,
 	if (r < 0)
 		return r;
 	if (syncfs(apply->target.fd) < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, apply->target.path, errno, "cannot sync the target");
+		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, apply->target.path, errno,
+			"cannot sync the target");
 	return apply_journal_commit(journal_fd, reterr);
 }
 
@@ -503,13 +521,14 @@ static int check(struct apply *apply, struct stat *olds, abox_error **reterr)
 
 		r = check_drift(apply, change, &olds[i]);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, change->path, -r, "cannot look at the target");
+			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, change->path, -r,
+				"cannot look at the target");
 	}
 	if (r < 0 || apply->n_drift == 0 || (apply->options->flags & (APPLY_DRY_RUN | APPLY_ACCEPT_DRIFT)))
 		return r;
 	error_set(reterr, ABOX_E_CONFLICT, ABOX_STAGE_WORKSPACE, apply->first_drift,
-		"the folder has changed since the workspace was made: %zu of %zu paths; nothing was applied", apply->n_drift,
-		apply->changes->n_items);
+		"the folder has changed since the workspace was made: %zu of %zu paths; nothing was applied",
+		apply->n_drift, apply->changes->n_items);
 	return error_remedy(reterr, ABOX_E_CONFLICT, "a dry run lists them");
 }
 
@@ -521,7 +540,8 @@ static void apply_clear(struct apply *apply)
 	text_clear(&apply->skipped);
 }
 
-static int apply_with(struct apply *apply, struct stat *olds, int journal_fd, char **retreport, abox_error **reterr)
+static int apply_with(
+	struct apply *apply, struct stat *olds, int journal_fd, char **retreport, abox_error **reterr)
 {
 	abox_error *ignored = NULL;
 	int r;
@@ -543,12 +563,14 @@ static int apply_with(struct apply *apply, struct stat *olds, int journal_fd, ch
 	return r < 0 ? r : make_report(apply, retreport);
 }
 
-int apply_changes(const abox_changes *changes, const struct view *now, const char *target_path, int target_fd, int journal_fd,
-	const struct apply_options *options, char **retreport, abox_error **reterr)
+int apply_changes(const abox_changes *changes, const struct view *now, const char *target_path, int target_fd,
+	int journal_fd, const struct apply_options *options, char **retreport, abox_error **reterr)
 {
 	struct apply apply = {
-		.changes = changes, .now = now, .options = options,
-		.target = { .path = target_path, .fd = target_fd, .stage_fd = -EBADF },
+		.changes = changes,
+		.now = now,
+		.options = options,
+		.target = {.path = target_path, .fd = target_fd, .stage_fd = -EBADF},
 	};
 	_cleanup_(freep) struct stat *olds = calloc(changes->n_items + 1, sizeof(*olds));
 	struct stat st;
@@ -557,7 +579,8 @@ int apply_changes(const abox_changes *changes, const struct view *now, const cha
 	if (!olds)
 		return ABOX_E_MEMORY;
 	if (fstat(target_fd, &st) < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, target_path, errno, "cannot look at the target");
+		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, target_path, errno,
+			"cannot look at the target");
 	apply.target.device = st.st_dev;
 	apply.target.inode = st.st_ino;
 	r = apply_recover(journal_fd, reterr);

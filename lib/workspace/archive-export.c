@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Packing a tree: entries in the order of their names, ids as the box sees them, and a manifest at the end with the
- * digest of each file. The same tree gives the same bytes, whoever packs it. Nothing is written before the gate has
- * let all of it pass.
+ * Packing a tree: entries in the order of their names, ids as the box sees them, and a manifest at the end
+ * with the digest of each file. The same tree gives the same bytes, whoever packs it. Nothing is written
+ * before the gate has let all of it pass.
  */
 #include "workspace/archive.h"
 
@@ -27,14 +27,15 @@ struct known_link {
 	char *path;
 };
 
-struct export {
+struct export
+{
 	const struct view *view;
 	const struct layer_ids *ids;
 	struct archive_writer *writer;
 	struct archive_lost *lost;
 	struct digest *digest;
 	struct text manifest;
-	struct known_link *links;	/* open addressing; NULL path: free */
+	struct known_link *links; /* open addressing; NULL path: free */
 	size_t n_links, n_slots;
 	uint8_t *buffer;
 };
@@ -49,13 +50,14 @@ void archive_manifest_line(struct text *line, const struct archive_entry *entry,
 		text_add(line, "}\n");
 		return;
 	}
-	text_printf(line, ",\"type\":\"%s\",\"uid\":%u,\"gid\":%u,\"mtime\":\"%lld.%09u\"", file_type_name(entry->type), entry->uid,
-		entry->gid, (long long)entry->mtime_sec, entry->mtime_nsec);
+	text_printf(line, ",\"type\":\"%s\",\"uid\":%u,\"gid\":%u,\"mtime\":\"%lld.%09u\"",
+		file_type_name(entry->type), entry->uid, entry->gid, (long long)entry->mtime_sec,
+		entry->mtime_nsec);
 	if (entry->type != ABOX_FILE_LINK)
 		text_printf(line, ",\"mode\":\"%04o\"", entry->mode);
 	if (entry->type == ABOX_FILE_REGULAR)
-		text_printf(line, ",\"size\":%llu,\"%s\":\"%s\"", (unsigned long long)entry->size, content_digest_name(entry->size),
-			digest);
+		text_printf(line, ",\"size\":%llu,\"%s\":\"%s\"", (unsigned long long)entry->size,
+			content_digest_name(entry->size), digest);
 	if (entry->type == ABOX_FILE_LINK) {
 		text_add(line, ",\"target\":");
 		text_add_json(line, entry->target, strlen(entry->target));
@@ -75,9 +77,11 @@ void archive_manifest_line(struct text *line, const struct archive_entry *entry,
 
 static size_t slot_of(const struct export *export, dev_t device, ino_t inode)
 {
-	size_t slot = (size_t)((inode ^ ((uint64_t)device << 40)) * 0x9e3779b97f4a7c15ULL) & (export->n_slots - 1);
+	size_t slot =
+		(size_t)((inode ^ ((uint64_t)device << 40)) * 0x9e3779b97f4a7c15ULL) & (export->n_slots - 1);
 
-	while (export->links[slot].path && (export->links[slot].inode != inode || export->links[slot].device != device))
+	while (export->links[slot].path &&
+		(export->links[slot].inode != inode || export->links[slot].device != device))
 		slot = (slot + 1) & (export->n_slots - 1);
 	return slot;
 }
@@ -112,7 +116,8 @@ static int find_link(struct export *export, const struct view_step *step, struct
 		return ABOX_E_MEMORY;
 	slot = slot_of(export, step->now.st.st_dev, step->now.st.st_ino);
 	if (!export->links[slot].path) {
-		export->links[slot] = (struct known_link){ step->now.st.st_dev, step->now.st.st_ino, strdup(step->path) };
+		export->links[slot] =
+			(struct known_link){step->now.st.st_dev, step->now.st.st_ino, strdup(step->path)};
 		export->n_links++;
 		return export->links[slot].path ? 0 : ABOX_E_MEMORY;
 	}
@@ -121,7 +126,8 @@ static int find_link(struct export *export, const struct view_step *step, struct
 	return entry->target ? 1 : ABOX_E_MEMORY;
 }
 
-/* As the box sees it: a folder of the host shows its owner as the user of the box, and all others as nobody. */
+/* As the box sees it: a folder of the host shows its owner as the user of the box, and all others as nobody.
+ */
 static void take_owner(const struct export *export, const struct view_step *step, struct archive_entry *entry)
 {
 	const struct layer_ids *ids = export->ids;
@@ -153,7 +159,7 @@ static int compare_xattrs(const void *a, const void *b)
 
 static int take_xattrs(struct export *export, const char *path, int fd, struct archive_entry *entry)
 {
-	_cleanup_(attribute_list_clear) struct attribute_list list = { 0 };
+	_cleanup_(attribute_list_clear) struct attribute_list list = {0};
 	int r;
 
 	r = attribute_list_read(fd, &list);
@@ -166,7 +172,7 @@ static int take_xattrs(struct export *export, const char *path, int fd, struct a
 		struct archive_xattr *xattr = &entry->xattrs[entry->n_xattrs];
 
 		if (strstr(list.names[i], ".overlay."))
-			continue;	/* marks of the layer, not of the file */
+			continue; /* marks of the layer, not of the file */
 		if (!string_starts_with(list.names[i], "user.") || !attribute_is_portable(list.names[i])) {
 			archive_lost_add(export->lost, path, list.names[i]);
 			continue;
@@ -186,7 +192,8 @@ static int take_xattrs(struct export *export, const char *path, int fd, struct a
 	return 0;
 }
 
-static int add_line(struct export *export, const struct archive_entry *entry, const uint8_t digest[DIGEST_BYTES])
+static int add_line(
+	struct export *export, const struct archive_entry *entry, const uint8_t digest[DIGEST_BYTES])
 {
 	char hex[DIGEST_TEXT_BYTES];
 
@@ -216,7 +223,8 @@ static int write_range(struct export *export, const char *path, int fd, uint64_t
 	struct content_hash *hash, abox_error **reterr)
 {
 	while (offset < end) {
-		ssize_t n = fd_pread_all(fd, export->buffer, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
+		ssize_t n =
+			fd_pread_all(fd, export->buffer, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
 		int r;
 
 		if (n <= 0)
@@ -249,8 +257,8 @@ static int write_regular(struct export *export, struct archive_entry *entry, int
 	if (r >= 0 && !entry->sparse)
 		r = write_range(export, entry->path, fd, 0, entry->size, hash, reterr);
 	for (size_t i = 0; r >= 0 && i < entry->n_runs; i++)
-		r = write_range(export, entry->path, fd, entry->runs[i].offset, entry->runs[i].offset + entry->runs[i].len, hash,
-			reterr);
+		r = write_range(export, entry->path, fd, entry->runs[i].offset,
+			entry->runs[i].offset + entry->runs[i].len, hash, reterr);
 	if (r >= 0)
 		r = content_hash_final(hash, digest);
 	return r < 0 ? r : add_line(export, entry, digest);
@@ -276,7 +284,8 @@ static int open_step(struct export *export, const struct view_step *step)
 	return fd;
 }
 
-static int pack(struct export *export, const struct view_step *step, struct archive_entry *entry, abox_error **reterr)
+static int pack(
+	struct export *export, const struct view_step *step, struct archive_entry *entry, abox_error **reterr)
 {
 	static const uint8_t none[DIGEST_BYTES];
 	_cleanup_(fd_closep) int fd = -EBADF;
@@ -330,9 +339,11 @@ static int pack_step(struct export *export, const struct view_step *step, abox_e
 }
 
 /* A file that belongs to the export and not to the tree. */
-static int write_member(struct export *export, const char *name, const char *data, size_t len, abox_error **reterr)
+static int write_member(
+	struct export *export, const char *name, const char *data, size_t len, abox_error **reterr)
 {
-	struct archive_entry entry = { .path = (char *)(uintptr_t)name, .type = ABOX_FILE_REGULAR, .mode = 0644, .size = len };
+	struct archive_entry entry = {
+		.path = (char *)(uintptr_t)name, .type = ABOX_FILE_REGULAR, .mode = 0644, .size = len};
 	int r;
 
 	r = archive_writer_entry(export->writer, &entry, reterr);
@@ -341,7 +352,8 @@ static int write_member(struct export *export, const char *name, const char *dat
 
 static int write_lost(struct export *export, abox_error **reterr)
 {
-	struct archive_entry entry = { .path = (char *)(uintptr_t)ARCHIVE_LOST, .type = ABOX_FILE_REGULAR, .mode = 0644 };
+	struct archive_entry entry = {
+		.path = (char *)(uintptr_t)ARCHIVE_LOST, .type = ABOX_FILE_REGULAR, .mode = 0644};
 	uint8_t digest[DIGEST_BYTES];
 	struct text json = TEXT_INIT;
 	int r;
@@ -349,7 +361,8 @@ static int write_lost(struct export *export, abox_error **reterr)
 	text_printf(&json, "{\"n_lost\":%llu,\"lost\":[%s]}\n", (unsigned long long)export->lost->n_lost,
 		export->lost->list.data ? export->lost->list.data : "");
 	entry.size = json.len;
-	r = json.failed || export->lost->list.failed ? ABOX_E_MEMORY : digest_sha256(json.data, json.len, digest);
+	r = json.failed || export->lost->list.failed ? ABOX_E_MEMORY
+						     : digest_sha256(json.data, json.len, digest);
 	if (r >= 0)
 		r = add_line(export, &entry, digest);
 	if (r >= 0)
@@ -372,16 +385,18 @@ static int write_all(struct export *export, char retdigest[DIGEST_TEXT_BYTES], a
 	if (r >= 0 && export->lost->n_lost > 0)
 		r = write_lost(export, reterr);
 	if (r >= 0)
-		r = digest_sha256_text(export->manifest.data ? export->manifest.data : "", export->manifest.len, retdigest);
+		r = digest_sha256_text(
+			export->manifest.data ? export->manifest.data : "", export->manifest.len, retdigest);
 	if (r >= 0)
-		r = write_member(export, ARCHIVE_MANIFEST, export->manifest.data, export->manifest.len, reterr);
+		r = write_member(
+			export, ARCHIVE_MANIFEST, export->manifest.data, export->manifest.len, reterr);
 	return r < 0 ? r : archive_writer_finish(export->writer, reterr);
 }
 
-int archive_export(const struct view *view, const struct layer_ids *ids, const struct scan_rules *rules, int archive_fd,
-	struct archive_lost *retlost, char retdigest[DIGEST_TEXT_BYTES], abox_error **reterr)
+int archive_export(const struct view *view, const struct layer_ids *ids, const struct scan_rules *rules,
+	int archive_fd, struct archive_lost *retlost, char retdigest[DIGEST_TEXT_BYTES], abox_error **reterr)
 {
-	struct export export = { .view = view, .ids = ids, .lost = retlost };
+	struct export export = {.view = view, .ids = ids, .lost = retlost};
 	int r;
 
 	r = rules ? scan_view(view, 0, rules, reterr) : 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Unpacking: from a hostile archive to an empty folder that only we can see. An entry is put where nothing is, below
- * folders that are folders; so no order of entries can write through a link. Whatever is refused, is refused with the
- * whole archive.
+ * Unpacking: from a hostile archive to an empty folder that only we can see. An entry is put where nothing
+ * is, below folders that are folders; so no order of entries can write through a link. Whatever is refused,
+ * is refused with the whole archive.
  *
- * Two kinds are taken: any tar, where set-id bits and attributes that the host must not get are left out and listed;
- * and our own exports, which have none of those and carry a manifest. The manifest is not parsed but made again from
- * what was unpacked: the two must be the same bytes.
+ * Two kinds are taken: any tar, where set-id bits and attributes that the host must not get are left out and
+ * listed; and our own exports, which have none of those and carry a manifest. The manifest is not parsed but
+ * made again from what was unpacked: the two must be the same bytes.
  */
 #include "workspace/archive.h"
 
@@ -26,7 +26,7 @@
 
 #define DEFAULT_BYTES (64ULL << 30)
 #define DEFAULT_FILES 10000000ULL
-#define LOST_LISTED 1000	/* the rest is counted */
+#define LOST_LISTED 1000 /* the rest is counted */
 #define DEPTH_MAX 4096
 
 struct folder {
@@ -45,9 +45,9 @@ struct extraction {
 	bool strict;
 	bool is_root;
 	uint64_t n_bytes, n_files;
-	struct folder *folders;	/* modes and times come at the end: a folder may be read-only */
+	struct folder *folders; /* modes and times come at the end: a folder may be read-only */
 	size_t n_folders, n_allocated;
-	int parent_fd;		/* of the last entry: neighbours follow each other */
+	int parent_fd; /* of the last entry: neighbours follow each other */
 	char *parent;
 	struct digest *manifest;
 	uint64_t *line_hashes;
@@ -88,7 +88,8 @@ static int failed(abox_error **reterr, const struct archive_entry *entry, int r)
 	case EXDEV:
 		return refuse(reterr, ABOX_E_ESCAPE, entry, "its path leads through what is no folder");
 	default:
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, entry->path, -r, "cannot unpack");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, entry->path, -r, "cannot unpack");
 	}
 }
 
@@ -106,8 +107,8 @@ static int note_folder(struct extraction *extraction, const struct archive_entry
 		extraction->n_allocated = allocated;
 	}
 	folder = &extraction->folders[extraction->n_folders];
-	*folder = (struct folder){ strdup(entry->path), entry->mode, entry->uid, entry->gid,
-		{ entry->mtime_sec, entry->mtime_nsec } };
+	*folder = (struct folder){strdup(entry->path), entry->mode, entry->uid, entry->gid,
+		{entry->mtime_sec, entry->mtime_nsec}};
 	if (!folder->path)
 		return -ENOMEM;
 	extraction->n_folders++;
@@ -146,7 +147,8 @@ static int open_parent(struct extraction *extraction, const char *path, int *ret
 	int fd;
 
 	*retname = slash ? slash + 1 : path;
-	if (extraction->parent && strncmp(extraction->parent, path, len) == 0 && extraction->parent[len] == 0) {
+	if (extraction->parent && strncmp(extraction->parent, path, len) == 0 &&
+		extraction->parent[len] == 0) {
 		*retfd = extraction->parent_fd;
 		return 0;
 	}
@@ -187,7 +189,8 @@ static int check_entry(struct extraction *extraction, struct archive_entry *entr
 	return 0;
 }
 
-/* Security: a capability would give a file rights that nobody granted; marks of an overlay would move folders. */
+/* Security: a capability would give a file rights that nobody granted; marks of an overlay would move
+ * folders. */
 static bool may_have(const char *name)
 {
 	return string_starts_with(name, "user.") && attribute_is_portable(name);
@@ -205,19 +208,20 @@ static int check_xattrs(struct extraction *extraction, struct archive_entry *ent
 			continue;
 		}
 		if (extraction->strict)
-			return refuse(reterr, ABOX_E_DENIED, entry, "it holds an attribute that is not the user's own");
+			return refuse(reterr, ABOX_E_DENIED, entry,
+				"it holds an attribute that is not the user's own");
 		archive_lost_add(extraction->lost, entry->path, xattr.name);
 		free(xattr.name);
 		free(xattr.value);
-		entry->xattrs[i] = (struct archive_xattr){ 0 };
+		entry->xattrs[i] = (struct archive_xattr){0};
 	}
 	entry->n_xattrs = kept;
 	return 0;
 }
 
 /* Bytes of the last entry into fd (-1: nowhere), and its digest. */
-static int take_data(struct extraction *extraction, const struct archive_entry *entry, int fd, uint8_t digest[DIGEST_BYTES],
-	abox_error **reterr)
+static int take_data(struct extraction *extraction, const struct archive_entry *entry, int fd,
+	uint8_t digest[DIGEST_BYTES], abox_error **reterr)
 {
 	_cleanup_(content_hash_freep) struct content_hash *hash = NULL;
 	const void *data;
@@ -243,8 +247,8 @@ static int take_data(struct extraction *extraction, const struct archive_entry *
 	return r < 0 ? r : content_hash_final(hash, digest);
 }
 
-static int extract_regular(struct extraction *extraction, const struct archive_entry *entry, int parent_fd, const char *name,
-	int *retfd, uint8_t digest[DIGEST_BYTES], abox_error **reterr)
+static int extract_regular(struct extraction *extraction, const struct archive_entry *entry, int parent_fd,
+	const char *name, int *retfd, uint8_t digest[DIGEST_BYTES], abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int r;
@@ -261,8 +265,8 @@ static int extract_regular(struct extraction *extraction, const struct archive_e
 	return 0;
 }
 
-static int extract_hard_link(struct extraction *extraction, const struct archive_entry *entry, int parent_fd, const char *name,
-	abox_error **reterr)
+static int extract_hard_link(struct extraction *extraction, const struct archive_entry *entry, int parent_fd,
+	const char *name, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int from_fd = -EBADF;
 	const char *from_name;
@@ -277,15 +281,19 @@ static int extract_hard_link(struct extraction *extraction, const struct archive
 }
 
 /* Owner, mode, attributes and time, in this order: each may undo the one after it. */
-static int dress(struct extraction *extraction, const struct archive_entry *entry, int parent_fd, const char *name, int fd)
+static int dress(struct extraction *extraction, const struct archive_entry *entry, int parent_fd,
+	const char *name, int fd)
 {
-	const struct timespec times[2] = { { entry->mtime_sec, entry->mtime_nsec }, { entry->mtime_sec, entry->mtime_nsec } };
+	const struct timespec times[2] = {
+		{entry->mtime_sec, entry->mtime_nsec}, {entry->mtime_sec, entry->mtime_nsec}};
 
-	if (extraction->is_root && fchownat(parent_fd, name, layer_uid_on_disk(extraction->ids, entry->uid),
+	if (extraction->is_root &&
+		fchownat(parent_fd, name, layer_uid_on_disk(extraction->ids, entry->uid),
 			layer_gid_on_disk(extraction->ids, entry->gid), AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	for (size_t i = 0; i < entry->n_xattrs && fd >= 0; i++) {
-		int r = attribute_write(fd, entry->xattrs[i].name, entry->xattrs[i].value, entry->xattrs[i].len);
+		int r = attribute_write(
+			fd, entry->xattrs[i].name, entry->xattrs[i].value, entry->xattrs[i].len);
 
 		if (r < 0)
 			return r;
@@ -295,7 +303,8 @@ static int dress(struct extraction *extraction, const struct archive_entry *entr
 	return utimensat(parent_fd, name, times, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
-static int extract_folder(struct extraction *extraction, const struct archive_entry *entry, int parent_fd, const char *name)
+static int extract_folder(
+	struct extraction *extraction, const struct archive_entry *entry, int parent_fd, const char *name)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int r;
@@ -314,8 +323,8 @@ static int extract_folder(struct extraction *extraction, const struct archive_en
 	return note_folder(extraction, entry);
 }
 
-static int extract_entry(struct extraction *extraction, struct archive_entry *entry, uint8_t digest[DIGEST_BYTES],
-	abox_error **reterr)
+static int extract_entry(struct extraction *extraction, struct archive_entry *entry,
+	uint8_t digest[DIGEST_BYTES], abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int parent_fd = -EBADF, r;
@@ -326,8 +335,10 @@ static int extract_entry(struct extraction *extraction, struct archive_entry *en
 		r = check_xattrs(extraction, entry, reterr);
 	if (r < 0)
 		return r;
-	if (!entry->path[0])	/* "./" */
-		return entry->type == ABOX_FILE_FOLDER ? 0 : refuse(reterr, ABOX_E_ESCAPE, entry, "its root is no folder");
+	if (!entry->path[0]) /* "./" */
+		return entry->type == ABOX_FILE_FOLDER
+			       ? 0
+			       : refuse(reterr, ABOX_E_ESCAPE, entry, "its root is no folder");
 	r = open_parent(extraction, entry->path, &parent_fd, &name);
 	if (r < 0)
 		return failed(reterr, entry, r);
@@ -359,8 +370,13 @@ static int finish_folders(struct extraction *extraction, abox_error **reterr)
 	for (size_t i = extraction->n_folders; i-- > 0;) {
 		const struct folder *folder = &extraction->folders[i];
 		struct archive_entry entry = {
-			.path = folder->path, .type = ABOX_FILE_FOLDER, .mode = folder->mode, .uid = folder->uid, .gid = folder->gid,
-			.mtime_sec = folder->mtime.tv_sec, .mtime_nsec = (uint32_t)folder->mtime.tv_nsec,
+			.path = folder->path,
+			.type = ABOX_FILE_FOLDER,
+			.mode = folder->mode,
+			.uid = folder->uid,
+			.gid = folder->gid,
+			.mtime_sec = folder->mtime.tv_sec,
+			.mtime_nsec = (uint32_t)folder->mtime.tv_nsec,
 		};
 		_cleanup_(fd_closep) int parent_fd = -EBADF;
 		const char *name;
@@ -386,13 +402,17 @@ static void extraction_clear(struct extraction *extraction)
 	free(extraction->line_hashes);
 }
 
-static int extraction_init(struct extraction *extraction, int archive_fd, int dir_fd, const struct layer_ids *ids,
-	const struct archive_bounds *bounds, struct archive_lost *lost)
+static int extraction_init(struct extraction *extraction, int archive_fd, int dir_fd,
+	const struct layer_ids *ids, const struct archive_bounds *bounds, struct archive_lost *lost)
 {
 	*extraction = (struct extraction){
-		.dir_fd = dir_fd, .ids = ids, .lost = lost, .parent_fd = -EBADF, .is_root = geteuid() == 0,
-		.bounds = { bounds && bounds->bytes ? bounds->bytes : DEFAULT_BYTES,
-			bounds && bounds->files ? bounds->files : DEFAULT_FILES },
+		.dir_fd = dir_fd,
+		.ids = ids,
+		.lost = lost,
+		.parent_fd = -EBADF,
+		.is_root = geteuid() == 0,
+		.bounds = {bounds && bounds->bytes ? bounds->bytes : DEFAULT_BYTES,
+			bounds && bounds->files ? bounds->files : DEFAULT_FILES},
 	};
 	return archive_reader_new(archive_fd, &extraction->reader);
 }
@@ -407,7 +427,8 @@ static uint64_t hash_line(const char *line, size_t len)
 }
 
 /* The line that a manifest must have for this entry. */
-static int note_line(struct extraction *extraction, const struct archive_entry *entry, const uint8_t digest[DIGEST_BYTES])
+static int note_line(
+	struct extraction *extraction, const struct archive_entry *entry, const uint8_t digest[DIGEST_BYTES])
 {
 	struct text line = TEXT_INIT;
 	char hex[DIGEST_TEXT_BYTES];
@@ -432,7 +453,8 @@ static int note_line(struct extraction *extraction, const struct archive_entry *
 }
 
 /* A small file of the export itself, whole; NUL-terminated. */
-static int read_member(struct extraction *extraction, const struct archive_entry *entry, struct text *ret, abox_error **reterr)
+static int read_member(struct extraction *extraction, const struct archive_entry *entry, struct text *ret,
+	abox_error **reterr)
 {
 	const void *data;
 	uint64_t offset;
@@ -456,8 +478,8 @@ struct manifest_check {
 	size_t n_lines;
 };
 
-static int check_lines(struct extraction *extraction, struct manifest_check *check, const char *data, size_t len,
-	const struct archive_entry *entry, abox_error **reterr)
+static int check_lines(struct extraction *extraction, struct manifest_check *check, const char *data,
+	size_t len, const struct archive_entry *entry, abox_error **reterr)
 {
 	while (len > 0) {
 		const char *end = memchr(data, '\n', len);
@@ -470,13 +492,16 @@ static int check_lines(struct extraction *extraction, struct manifest_check *che
 			return ABOX_E_MEMORY;
 		if (end) {
 			if (check->n_lines >= extraction->n_lines)
-				return refuse(reterr, ABOX_E_DAMAGED, entry, "its manifest names files that it does not hold");
-			if (hash_line(check->line.data, check->line.len) != extraction->line_hashes[check->n_lines]) {
+				return refuse(reterr, ABOX_E_DAMAGED, entry,
+					"its manifest names files that it does not hold");
+			if (hash_line(check->line.data, check->line.len) !=
+				extraction->line_hashes[check->n_lines]) {
 				struct text shown = TEXT_INIT;
 
 				text_add_escaped(&shown, check->line.data, MIN(check->line.len - 1, 200));
 				error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, entry->path,
-					"the archive is refused: it does not hold what its manifest says: %s", shown.data ? shown.data : "");
+					"the archive is refused: it does not hold what its manifest says: %s",
+					shown.data ? shown.data : "");
 				text_clear(&shown);
 				return ABOX_E_DAMAGED;
 			}
@@ -489,8 +514,8 @@ static int check_lines(struct extraction *extraction, struct manifest_check *che
 	return 0;
 }
 
-static int check_manifest(struct extraction *extraction, const struct archive_entry *entry, struct manifest_check *check,
-	uint8_t ret[DIGEST_BYTES], abox_error **reterr)
+static int check_manifest(struct extraction *extraction, const struct archive_entry *entry,
+	struct manifest_check *check, uint8_t ret[DIGEST_BYTES], abox_error **reterr)
 {
 	uint8_t wanted[DIGEST_BYTES];
 	const void *data;
@@ -513,7 +538,8 @@ static int check_manifest(struct extraction *extraction, const struct archive_en
 	if (r < 0)
 		return r;
 	if (check->line.len > 0 || check->n_lines != extraction->n_lines)
-		return refuse(reterr, ABOX_E_DAMAGED, entry, "it holds files that its manifest does not name");
+		return refuse(
+			reterr, ABOX_E_DAMAGED, entry, "it holds files that its manifest does not name");
 	r = digest_final(check->digest, wanted);
 	if (r >= 0)
 		r = digest_final(extraction->manifest, ret);
@@ -525,7 +551,7 @@ static int check_manifest(struct extraction *extraction, const struct archive_en
 /* Entries of a tree, with the prefix cut off. */
 static int import_tree_entry(struct extraction *extraction, struct archive_entry *entry, abox_error **reterr)
 {
-	uint8_t digest[DIGEST_BYTES] = { 0 };
+	uint8_t digest[DIGEST_BYTES] = {0};
 	const size_t prefix = sizeof(ARCHIVE_TREE) - 1;
 	int r;
 
@@ -534,7 +560,8 @@ static int import_tree_entry(struct extraction *extraction, struct archive_entry
 	memmove(entry->path, entry->path + prefix, strlen(entry->path) - prefix + 1);
 	if (entry->hard_link) {
 		if (!string_starts_with(entry->target, ARCHIVE_TREE) || !entry->target[prefix])
-			return refuse(reterr, ABOX_E_ESCAPE, entry, "it holds a hard link to what is not in it");
+			return refuse(
+				reterr, ABOX_E_ESCAPE, entry, "it holds a hard link to what is not in it");
 		memmove(entry->target, entry->target + prefix, strlen(entry->target) - prefix + 1);
 	}
 	r = extract_entry(extraction, entry, digest, reterr);
@@ -543,7 +570,7 @@ static int import_tree_entry(struct extraction *extraction, struct archive_entry
 
 static int import_marker(struct extraction *extraction, abox_error **reterr)
 {
-	struct archive_entry entry = { 0 };
+	struct archive_entry entry = {0};
 	struct text text = TEXT_INIT;
 	int r;
 
@@ -564,7 +591,8 @@ static int import_marker(struct extraction *extraction, abox_error **reterr)
 /* What was lost when it was packed goes into the list of what is lost now. */
 static int import_lost(struct extraction *extraction, const struct archive_entry *entry, abox_error **reterr)
 {
-	struct archive_entry shown = { .path = (char *)(uintptr_t)ARCHIVE_LOST, .type = ABOX_FILE_REGULAR, .mode = 0644 };
+	struct archive_entry shown = {
+		.path = (char *)(uintptr_t)ARCHIVE_LOST, .type = ABOX_FILE_REGULAR, .mode = 0644};
 	uint8_t digest[DIGEST_BYTES];
 	struct text text = TEXT_INIT;
 	int r;
@@ -588,7 +616,7 @@ static int import_all(struct extraction *extraction, uint8_t ret[DIGEST_BYTES], 
 
 	r = import_marker(extraction, reterr);
 	while (r >= 0) {
-		struct archive_entry entry = { 0 };
+		struct archive_entry entry = {0};
 
 		r = archive_reader_next(extraction->reader, &entry, reterr);
 		if (r <= 0)
@@ -596,7 +624,7 @@ static int import_all(struct extraction *extraction, uint8_t ret[DIGEST_BYTES], 
 		if (verified)
 			r = refuse(reterr, ABOX_E_DAMAGED, &entry, "something follows its manifest");
 		else if (strcmp(entry.path, ARCHIVE_MANIFEST) == 0) {
-			struct manifest_check check = { 0 };
+			struct manifest_check check = {0};
 
 			r = check_manifest(extraction, &entry, &check, ret, reterr);
 			digest_free(check.digest);
@@ -612,12 +640,14 @@ static int import_all(struct extraction *extraction, uint8_t ret[DIGEST_BYTES], 
 		archive_entry_clear(&entry);
 	}
 	if (r >= 0 && !verified)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL, "the archive is refused: it has no manifest");
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL,
+			"the archive is refused: it has no manifest");
 	return r;
 }
 
-int archive_import(int archive_fd, int dir_fd, const struct layer_ids *ids, const struct archive_bounds *bounds,
-	const char *expected, struct archive_lost *retlost, char retdigest[DIGEST_TEXT_BYTES], abox_error **reterr)
+int archive_import(int archive_fd, int dir_fd, const struct layer_ids *ids,
+	const struct archive_bounds *bounds, const char *expected, struct archive_lost *retlost,
+	char retdigest[DIGEST_TEXT_BYTES], abox_error **reterr)
 {
 	_cleanup_(extraction_clear) struct extraction extraction;
 	uint8_t digest[DIGEST_BYTES];
@@ -635,7 +665,8 @@ int archive_import(int archive_fd, int dir_fd, const struct layer_ids *ids, cons
 		return r;
 	hex_encode(digest, sizeof(digest), hex);
 	if (expected && strcmp(expected, hex) != 0)
-		return error_set(reterr, ABOX_E_MISMATCH, ABOX_STAGE_WORKSPACE, NULL, "the archive is refused: its digest is %s", hex);
+		return error_set(reterr, ABOX_E_MISMATCH, ABOX_STAGE_WORKSPACE, NULL,
+			"the archive is refused: its digest is %s", hex);
 	r = finish_folders(&extraction, reterr);
 	if (r < 0)
 		return r;
@@ -643,8 +674,8 @@ int archive_import(int archive_fd, int dir_fd, const struct layer_ids *ids, cons
 	return 0;
 }
 
-int archive_extract(int archive_fd, int dir_fd, const struct layer_ids *ids, const struct archive_bounds *bounds,
-	struct archive_lost *retlost, abox_error **reterr)
+int archive_extract(int archive_fd, int dir_fd, const struct layer_ids *ids,
+	const struct archive_bounds *bounds, struct archive_lost *retlost, abox_error **reterr)
 {
 	_cleanup_(extraction_clear) struct extraction extraction;
 	uint64_t n = 0;
@@ -652,7 +683,7 @@ int archive_extract(int archive_fd, int dir_fd, const struct layer_ids *ids, con
 
 	r = extraction_init(&extraction, archive_fd, dir_fd, ids, bounds, retlost);
 	while (r >= 0) {
-		struct archive_entry entry = { 0 };
+		struct archive_entry entry = {0};
 		uint8_t digest[DIGEST_BYTES];
 
 		r = archive_reader_next(extraction.reader, &entry, reterr);
@@ -663,6 +694,7 @@ int archive_extract(int archive_fd, int dir_fd, const struct layer_ids *ids, con
 		archive_entry_clear(&entry);
 	}
 	if (r >= 0 && n == 0)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL, "the archive is empty, or no tar archive");
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL,
+			"the archive is empty, or no tar archive");
 	return r < 0 ? r : finish_folders(&extraction, reterr);
 }

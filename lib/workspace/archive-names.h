@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What an export of ours is made of, in this order: the marker, the tree, what could not be packed (if there is such),
- * the manifest.
+ * What an export of ours is made of, in this order: the marker, the tree, what could not be packed (if there
+ * is such), the manifest.
  */
 #ifndef WORKSPACE_ARCHIVE_NAMES_H
 #define WORKSPACE_ARCHIVE_NAMES_H

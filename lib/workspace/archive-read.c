@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reading tar archives that anybody may have made. What is promised: each number is checked before it is used, memory
- * is bounded whatever the archive says, and what is not understood is refused. What is left to others: whether an
- * entry may be put anywhere.
+ * Reading tar archives that anybody may have made. What is promised: each number is checked before it is
+ * used, memory is bounded whatever the archive says, and what is not understood is refused. What is left to
+ * others: whether an entry may be put anywhere.
  */
 #include "workspace/archive.h"
 
@@ -12,15 +12,16 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "workspace/archive-pax.h"
 
 #define BLOCK 512
 #define IN_BYTES (128 * 1024)
 #define OUT_BYTES (256 * 1024)
-#define RUNS_MAX 1000000	/* of one sparse file */
+#define RUNS_MAX 1000000 /* of one sparse file */
 
 struct archive_reader {
 	int fd;
-	const uint8_t *memory;	/* instead of fd */
+	const uint8_t *memory; /* instead of fd */
 	size_t memory_len;
 	z_stream stream;
 	bool started;
@@ -29,9 +30,9 @@ struct archive_reader {
 	bool input_ended;
 	size_t in_begin, in_end;
 	size_t out_begin, out_end;
-	uint64_t left;		/* of the entry's data, padding not counted */
+	uint64_t left; /* of the entry's data, padding not counted */
 	uint64_t padding;
-	const struct content_run *run;	/* of a sparse entry: where the data goes */
+	const struct content_run *run; /* of a sparse entry: where the data goes */
 	struct content_run *runs;
 	size_t n_runs;
 	size_t next_run;
@@ -41,11 +42,6 @@ struct archive_reader {
 	uint8_t in[IN_BYTES];
 	uint8_t out[OUT_BYTES];
 };
-
-static int damaged(abox_error **reterr, const char *what)
-{
-	return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_WORKSPACE, NULL, "the archive is damaged: %s", what);
-}
 
 int archive_reader_new(int fd, struct archive_reader **ret)
 {
@@ -94,7 +90,8 @@ static int fill_input(struct archive_reader *reader, abox_error **reterr)
 	} else
 		n = fd_read_all(reader->fd, reader->in, IN_BYTES);
 	if (n < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, (int)-n, "cannot read the archive");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, (int)-n, "cannot read the archive");
 	reader->in_begin = 0;
 	reader->in_end = (size_t)n;
 	reader->input_ended = n == 0;
@@ -108,12 +105,16 @@ static int refuse_other_packing(const struct archive_reader *reader, abox_error 
 		const char *magic;
 		size_t len;
 		const char *name;
-	} others[] = { { "\xfd" "7zXZ", 5, "xz" }, { "BZh", 3, "bzip2" }, { "\x28\xb5\x2f\xfd", 4, "zstd" }, { "PK\x03\x04", 4, "zip" } };
+	} others[] = {{"\xfd"
+		       "7zXZ",
+			      5, "xz"},
+		{"BZh", 3, "bzip2"}, {"\x28\xb5\x2f\xfd", 4, "zstd"}, {"PK\x03\x04", 4, "zip"}};
 
 	for (size_t i = 0; i < ELEMENTSOF(others); i++)
-		if (reader->in_end >= others[i].len && memcmp(reader->in, others[i].magic, others[i].len) == 0)
-			return error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_WORKSPACE, NULL, "archives in %s are not read; use tar or tar.gz",
-				others[i].name);
+		if (reader->in_end >= others[i].len &&
+			memcmp(reader->in, others[i].magic, others[i].len) == 0)
+			return error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_WORKSPACE, NULL,
+				"archives in %s are not read; use tar or tar.gz", others[i].name);
 	return 0;
 }
 
@@ -141,7 +142,7 @@ static int inflate_more(struct archive_reader *reader, abox_error **reterr)
 	if (reader->stream_ended) {
 		/* One gzip file may follow another, and means one longer text. */
 		if (inflateReset(&reader->stream) != Z_OK)
-			return damaged(reterr, "bad gzip data");
+			return archive_damaged(reterr, "bad gzip data");
 		reader->stream_ended = false;
 	}
 	reader->stream.next_in = reader->in + reader->in_begin;
@@ -155,7 +156,9 @@ static int inflate_more(struct archive_reader *reader, abox_error **reterr)
 	reader->stream_ended = state == Z_STREAM_END;
 	if (state == Z_MEM_ERROR)
 		return ABOX_E_MEMORY;
-	return state == Z_OK || state == Z_STREAM_END || state == Z_BUF_ERROR ? 0 : damaged(reterr, "bad gzip data");
+	return state == Z_OK || state == Z_STREAM_END || state == Z_BUF_ERROR
+		       ? 0
+		       : archive_damaged(reterr, "bad gzip data");
 }
 
 /* Makes sure that there is something in `out`; 0 at the end of all. */
@@ -170,7 +173,9 @@ static int fill_output(struct archive_reader *reader, abox_error **reterr)
 		if (r < 0)
 			return r;
 		if (reader->in_begin == reader->in_end)
-			return reader->gzip && !reader->stream_ended ? damaged(reterr, "it ends in the middle") : 0;
+			return reader->gzip && !reader->stream_ended
+				       ? archive_damaged(reterr, "it ends in the middle")
+				       : 0;
 		if (reader->gzip)
 			r = inflate_more(reader, reterr);
 		else {
@@ -184,7 +189,8 @@ static int fill_output(struct archive_reader *reader, abox_error **reterr)
 }
 
 /* Exactly len bytes; 0 when there was nothing at all and may_end is set. */
-static int read_exactly(struct archive_reader *reader, void *data, size_t len, bool may_end, abox_error **reterr)
+static int read_exactly(
+	struct archive_reader *reader, void *data, size_t len, bool may_end, abox_error **reterr)
 {
 	uint8_t *to = data;
 	size_t got = 0;
@@ -196,7 +202,7 @@ static int read_exactly(struct archive_reader *reader, void *data, size_t len, b
 		if (r < 0)
 			return r;
 		if (r == 0)
-			return got == 0 && may_end ? 0 : damaged(reterr, "it ends in the middle");
+			return got == 0 && may_end ? 0 : archive_damaged(reterr, "it ends in the middle");
 		n = MIN(len - got, reader->out_end - reader->out_begin);
 		memcpy(to + got, reader->out + reader->out_begin, n);
 		reader->out_begin += n;
@@ -212,7 +218,7 @@ static int skip(struct archive_reader *reader, uint64_t len, abox_error **reterr
 		int r = fill_output(reader, reterr);
 
 		if (r <= 0)
-			return r < 0 ? r : damaged(reterr, "it ends in the middle");
+			return r < 0 ? r : archive_damaged(reterr, "it ends in the middle");
 		n = (size_t)MIN(len, (uint64_t)(reader->out_end - reader->out_begin));
 		reader->out_begin += n;
 		len -= n;
@@ -258,190 +264,6 @@ static bool parse_number(const uint8_t *field, size_t size, int64_t *ret)
 	return true;
 }
 
-static bool parse_decimal(const char *text, size_t len, uint64_t *ret)
-{
-	uint64_t value = 0;
-
-	if (len == 0 || len > 20)
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		if (text[i] < '0' || text[i] > '9' || __builtin_mul_overflow(value, 10, &value)
-			|| __builtin_add_overflow(value, (uint64_t)(text[i] - '0'), &value))
-			return false;
-	}
-	*ret = value;
-	return true;
-}
-
-static bool parse_time(const char *text, size_t len, struct archive_entry *entry)
-{
-	bool negative = len > 0 && text[0] == '-';
-	const char *point;
-	uint64_t seconds;
-	uint32_t nsec = 0, scale = 100000000;
-	size_t whole;
-
-	text += negative;
-	len -= negative;
-	point = memchr(text, '.', len);
-	whole = point ? (size_t)(point - text) : len;
-	if (!parse_decimal(text, whole, &seconds) || seconds > INT64_MAX / 2)
-		return false;
-	for (size_t i = whole + 1; i < len; i++) {
-		if (text[i] < '0' || text[i] > '9')
-			return false;
-		nsec += (uint32_t)(text[i] - '0') * scale;
-		scale /= 10;
-	}
-	entry->mtime_sec = negative ? -(int64_t)seconds : (int64_t)seconds;
-	entry->mtime_nsec = nsec;
-	if (negative && nsec > 0) {
-		entry->mtime_sec--;
-		entry->mtime_nsec = 1000000000U - nsec;
-	}
-	return true;
-}
-
-static char *copy_text(const void *data, size_t len)
-{
-	char *copy = memchr(data, 0, len) ? NULL : malloc(len + 1);
-
-	if (!copy)
-		return NULL;
-	memcpy(copy, data, len);
-	copy[len] = 0;
-	return copy;
-}
-
-/* What extended headers say about the entry that follows. */
-struct extension {
-	char *path;
-	char *target;
-	bool has_size, has_uid, has_gid, has_mtime;
-	uint64_t size, uid, gid;
-	bool has_major, has_minor, has_real;
-	uint64_t major, minor, real;
-	char *sparse_name;
-	struct archive_entry entry;	/* mtime and attributes */
-};
-
-static void extension_clear(struct extension *extension)
-{
-	free(extension->path);
-	free(extension->target);
-	free(extension->sparse_name);
-	archive_entry_clear(&extension->entry);
-	*extension = (struct extension){ 0 };
-}
-
-static int set_text(char **to, const char *value, size_t len, abox_error **reterr)
-{
-	char *copy;
-
-	if (len == 0 || len > ARCHIVE_NAME_MAX || memchr(value, 0, len))
-		return damaged(reterr, "a name is empty, too long or holds a NUL");
-	copy = copy_text(value, len);
-	if (!copy)
-		return ABOX_E_MEMORY;
-	free(*to);
-	*to = copy;
-	return 0;
-}
-
-static int add_xattr(struct archive_entry *entry, const char *name, size_t name_len, const void *value, size_t len,
-	abox_error **reterr)
-{
-	struct archive_xattr *xattrs;
-
-	if (entry->n_xattrs >= ARCHIVE_XATTRS_MAX || name_len == 0 || name_len > 255 || len > 65536 || memchr(name, 0, name_len))
-		return damaged(reterr, "too many or too long attributes");
-	xattrs = realloc(entry->xattrs, (entry->n_xattrs + 1) * sizeof(*xattrs));
-	if (!xattrs)
-		return ABOX_E_MEMORY;
-	entry->xattrs = xattrs;
-	xattrs[entry->n_xattrs] = (struct archive_xattr){ copy_text(name, name_len), malloc(len + 1), len };
-	if (!xattrs[entry->n_xattrs].name || !xattrs[entry->n_xattrs].value) {
-		free(xattrs[entry->n_xattrs].name);
-		free(xattrs[entry->n_xattrs].value);
-		return ABOX_E_MEMORY;
-	}
-	memcpy(xattrs[entry->n_xattrs].value, value, len);
-	entry->n_xattrs++;
-	return 0;
-}
-
-static int take_number(const char *value, size_t len, uint64_t *ret, bool *rethas, abox_error **reterr)
-{
-	if (!parse_decimal(value, len, ret))
-		return damaged(reterr, "a number of an extended header is none");
-	*rethas = true;
-	return 0;
-}
-
-static int take_record(struct extension *extension, const char *key, size_t key_len, const char *value, size_t len,
-	abox_error **reterr)
-{
-#define IS(name) (key_len == sizeof(name) - 1 && memcmp(key, name, sizeof(name) - 1) == 0)
-	static const char xattr[] = "SCHILY.xattr.";
-	struct extension *e = extension;
-
-	if (IS("path"))
-		return set_text(&e->path, value, len, reterr);
-	if (IS("linkpath"))
-		return set_text(&e->target, value, len, reterr);
-	if (IS("size"))
-		return take_number(value, len, &e->size, &e->has_size, reterr);
-	if (IS("uid"))
-		return take_number(value, len, &e->uid, &e->has_uid, reterr);
-	if (IS("gid"))
-		return take_number(value, len, &e->gid, &e->has_gid, reterr);
-	if (IS("mtime")) {
-		if (!parse_time(value, len, &e->entry))
-			return damaged(reterr, "a time is none");
-		e->has_mtime = true;
-		return 0;
-	}
-	if (IS("GNU.sparse.major"))
-		return take_number(value, len, &e->major, &e->has_major, reterr);
-	if (IS("GNU.sparse.minor"))
-		return take_number(value, len, &e->minor, &e->has_minor, reterr);
-	if (IS("GNU.sparse.realsize"))
-		return take_number(value, len, &e->real, &e->has_real, reterr);
-	if (IS("GNU.sparse.name"))
-		return set_text(&e->sparse_name, value, len, reterr);
-	if (key_len > 11 && memcmp(key, "GNU.sparse.", 11) == 0)
-		return error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_WORKSPACE, NULL,
-			"this old form of sparse files is not read; pack them with tar --format=pax");
-	if (key_len > sizeof(xattr) - 1 && memcmp(key, xattr, sizeof(xattr) - 1) == 0)
-		return add_xattr(&e->entry, key + sizeof(xattr) - 1, key_len - (sizeof(xattr) - 1), value, len, reterr);
-	/* Times of access, comments, names of users, attributes in other spellings: nothing that we keep. */
-	return 0;
-#undef IS
-}
-
-static int take_records(struct extension *extension, const char *data, size_t len, abox_error **reterr)
-{
-	while (len > 0) {
-		const char *space = memchr(data, ' ', MIN(len, 21)), *equals;
-		uint64_t total;
-		int r;
-
-		if (!space || !parse_decimal(data, (size_t)(space - data), &total) || total > len
-			|| total < (uint64_t)(space - data) + 4 || data[total - 1] != '\n')
-			return damaged(reterr, "an extended header cannot be read");
-		equals = memchr(space + 1, '=', (size_t)(data + total - 1 - (space + 1)));
-		if (!equals || equals == space + 1)
-			return damaged(reterr, "an extended header cannot be read");
-		r = take_record(extension, space + 1, (size_t)(equals - space - 1), equals + 1,
-			(size_t)(data + total - 1 - (equals + 1)), reterr);
-		if (r < 0)
-			return r;
-		data += total;
-		len -= (size_t)total;
-	}
-	return 0;
-}
-
 /* The data of a header that describes another entry: whole, in memory. */
 static int read_small(struct archive_reader *reader, uint64_t size, char **ret, abox_error **reterr)
 {
@@ -449,7 +271,7 @@ static int read_small(struct archive_reader *reader, uint64_t size, char **ret, 
 	int r;
 
 	if (size > ARCHIVE_HEADER_MAX)
-		return damaged(reterr, "a header is too long");
+		return archive_damaged(reterr, "a header is too long");
 	data = malloc((size_t)size + 1);
 	if (!data)
 		return ABOX_E_MEMORY;
@@ -463,8 +285,8 @@ static int read_small(struct archive_reader *reader, uint64_t size, char **ret, 
 	return 0;
 }
 
-static int read_extension(struct archive_reader *reader, char type, uint64_t size, struct extension *extension,
-	abox_error **reterr)
+static int read_extension(struct archive_reader *reader, char type, uint64_t size,
+	struct extension *extension, abox_error **reterr)
 {
 	_cleanup_(freep) char *data = NULL;
 	int r;
@@ -473,10 +295,10 @@ static int read_extension(struct archive_reader *reader, char type, uint64_t siz
 	if (r < 0)
 		return r;
 	if (type == 'L')
-		return set_text(&extension->path, data, strnlen(data, (size_t)size), reterr);
+		return extension_set_text(&extension->path, data, strnlen(data, (size_t)size), reterr);
 	if (type == 'K')
-		return set_text(&extension->target, data, strnlen(data, (size_t)size), reterr);
-	return take_records(extension, data, (size_t)size, reterr);
+		return extension_set_text(&extension->target, data, strnlen(data, (size_t)size), reterr);
+	return extension_take_records(extension, data, (size_t)size, reterr);
 }
 
 bool archive_path_normalize(char *path)
@@ -505,24 +327,25 @@ bool archive_path_normalize(char *path)
 	return true;
 }
 
-static int add_run(struct archive_reader *reader, uint64_t offset, uint64_t len, uint64_t file_size, abox_error **reterr)
+static int add_run(
+	struct archive_reader *reader, uint64_t offset, uint64_t len, uint64_t file_size, abox_error **reterr)
 {
 	const struct content_run *last = reader->n_runs > 0 ? &reader->runs[reader->n_runs - 1] : NULL;
 	struct content_run *runs;
 
 	if (offset > file_size || len > file_size - offset || (last && offset < last->offset + last->len))
-		return damaged(reterr, "the map of a sparse file cannot be");
+		return archive_damaged(reterr, "the map of a sparse file cannot be");
 	if (len == 0)
 		return 0;
 	if (reader->n_runs >= RUNS_MAX)
-		return damaged(reterr, "the map of a sparse file is too long");
+		return archive_damaged(reterr, "the map of a sparse file is too long");
 	if ((reader->n_runs & (reader->n_runs - 1)) == 0) {
 		runs = realloc(reader->runs, (reader->n_runs ? reader->n_runs * 2 : 1) * sizeof(*runs));
 		if (!runs)
 			return ABOX_E_MEMORY;
 		reader->runs = runs;
 	}
-	reader->runs[reader->n_runs++] = (struct content_run){ offset, len };
+	reader->runs[reader->n_runs++] = (struct content_run){offset, len};
 	return 0;
 }
 
@@ -537,7 +360,7 @@ static int read_map_number(struct archive_reader *reader, uint64_t *ret, uint64_
 		char c;
 
 		if (*used >= reader->left)
-			return damaged(reterr, "the map of a sparse file is cut off");
+			return archive_damaged(reterr, "the map of a sparse file is cut off");
 		r = read_exactly(reader, &c, 1, false, reterr);
 		if (r < 0)
 			return r;
@@ -545,10 +368,12 @@ static int read_map_number(struct archive_reader *reader, uint64_t *ret, uint64_
 		if (c == '\n')
 			break;
 		if (n >= sizeof(digits))
-			return damaged(reterr, "the map of a sparse file cannot be read");
+			return archive_damaged(reterr, "the map of a sparse file cannot be read");
 		digits[n++] = c;
 	}
-	return parse_decimal(digits, n, ret) ? 0 : damaged(reterr, "the map of a sparse file cannot be read");
+	return archive_parse_decimal(digits, n, ret)
+		       ? 0
+		       : archive_damaged(reterr, "the map of a sparse file cannot be read");
 }
 
 static int read_map(struct archive_reader *reader, uint64_t file_size, abox_error **reterr)
@@ -565,7 +390,7 @@ static int read_map(struct archive_reader *reader, uint64_t file_size, abox_erro
 			r = read_map_number(reader, &len, &used, reterr);
 		if (r >= 0)
 			r = add_run(reader, offset, len, file_size, reterr);
-		sum += len;	/* bounded by the file's size, as the runs do not overlap */
+		sum += len; /* bounded by the file's size, as the runs do not overlap */
 	}
 	if (r < 0)
 		return r;
@@ -573,18 +398,19 @@ static int read_map(struct archive_reader *reader, uint64_t file_size, abox_erro
 		uint64_t rest = BLOCK - used % BLOCK;
 
 		if (rest > reader->left - used)
-			return damaged(reterr, "the map of a sparse file is cut off");
+			return archive_damaged(reterr, "the map of a sparse file is cut off");
 		r = skip(reader, rest, reterr);
 		used += rest;
 	}
 	reader->left -= used;
 	if (r >= 0 && sum != reader->left)
-		r = damaged(reterr, "a sparse file and its map do not agree");
+		r = archive_damaged(reterr, "a sparse file and its map do not agree");
 	return r;
 }
 
 /* GNU's own form: four pieces in the header, more in blocks that follow it. */
-static int read_gnu_map(struct archive_reader *reader, const uint8_t *header, uint64_t *retsize, abox_error **reterr)
+static int read_gnu_map(
+	struct archive_reader *reader, const uint8_t *header, uint64_t *retsize, abox_error **reterr)
 {
 	uint8_t block[BLOCK];
 	const uint8_t *pieces = header + 386;
@@ -595,15 +421,15 @@ static int read_gnu_map(struct archive_reader *reader, const uint8_t *header, ui
 	int r = 0;
 
 	if (!parse_number(header + 483, 12, &real) || real < 0)
-		return damaged(reterr, "the size of a sparse file cannot be read");
+		return archive_damaged(reterr, "the size of a sparse file cannot be read");
 	*retsize = (uint64_t)real;
 	for (;;) {
 		for (size_t i = 0; i < n_pieces && pieces[i * 24] != 0; i++) {
 			int64_t offset, len;
 
-			if (!parse_number(pieces + i * 24, 12, &offset) || !parse_number(pieces + i * 24 + 12, 12, &len) || offset < 0
-				|| len < 0)
-				return damaged(reterr, "the map of a sparse file cannot be read");
+			if (!parse_number(pieces + i * 24, 12, &offset) ||
+				!parse_number(pieces + i * 24 + 12, 12, &len) || offset < 0 || len < 0)
+				return archive_damaged(reterr, "the map of a sparse file cannot be read");
 			r = add_run(reader, (uint64_t)offset, (uint64_t)len, *retsize, reterr);
 			if (r < 0)
 				return r;
@@ -618,7 +444,7 @@ static int read_gnu_map(struct archive_reader *reader, const uint8_t *header, ui
 		n_pieces = 21;
 		more = block[504] != 0;
 	}
-	return sum == reader->left ? 0 : damaged(reterr, "a sparse file and its map do not agree");
+	return sum == reader->left ? 0 : archive_damaged(reterr, "a sparse file and its map do not agree");
 }
 
 static bool checksum_holds(const uint8_t *header)
@@ -654,7 +480,7 @@ static int check_end(struct archive_reader *reader, abox_error **reterr)
 			return r;
 		for (; reader->out_begin < reader->out_end; reader->out_begin++)
 			if (reader->out[reader->out_begin] != 0)
-				return damaged(reterr, "something follows its end");
+				return archive_damaged(reterr, "something follows its end");
 	}
 }
 
@@ -693,7 +519,7 @@ static int take_type(struct archive_entry *entry, char type, abox_error **reterr
 static int take_names(struct archive_entry *entry, struct extension *extension, const uint8_t *header)
 {
 	char name[100 + 155 + 2];
-	bool ustar = memcmp(header + 257, "ustar\0", 6) == 0;	/* GNU's own has no prefix there */
+	bool ustar = memcmp(header + 257, "ustar\0", 6) == 0; /* GNU's own has no prefix there */
 	size_t prefix_len = ustar ? strnlen((const char *)header + 345, 155) : 0, name_len;
 
 	if (extension->sparse_name)
@@ -706,25 +532,26 @@ static int take_names(struct archive_entry *entry, struct extension *extension, 
 			name[prefix_len++] = '/';
 		name_len = strnlen((const char *)header, 100);
 		memcpy(name + prefix_len, header, name_len);
-		entry->path = copy_text(name, prefix_len + name_len);
+		entry->path = archive_copy_text(name, prefix_len + name_len);
 	}
 	if (extension->target)
 		entry->target = steal_ptr(extension->target);
 	else if (header[157] != 0)
-		entry->target = copy_text(header + 157, strnlen((const char *)header + 157, 100));
+		entry->target = archive_copy_text(header + 157, strnlen((const char *)header + 157, 100));
 	if (!entry->path || (header[157] != 0 && !entry->target))
 		return ABOX_E_MEMORY;
 	return 0;
 }
 
-static int take_numbers(struct archive_entry *entry, struct extension *extension, const uint8_t *header, uint64_t *retsize,
-	abox_error **reterr)
+static int take_numbers(struct archive_entry *entry, struct extension *extension, const uint8_t *header,
+	uint64_t *retsize, abox_error **reterr)
 {
 	int64_t mode, uid, gid, size, mtime;
 
-	if (!parse_number(header + 100, 8, &mode) || !parse_number(header + 108, 8, &uid) || !parse_number(header + 116, 8, &gid)
-		|| !parse_number(header + 124, 12, &size) || !parse_number(header + 136, 12, &mtime))
-		return damaged(reterr, "a number of a header is none");
+	if (!parse_number(header + 100, 8, &mode) || !parse_number(header + 108, 8, &uid) ||
+		!parse_number(header + 116, 8, &gid) || !parse_number(header + 124, 12, &size) ||
+		!parse_number(header + 136, 12, &mtime))
+		return archive_damaged(reterr, "a number of a header is none");
 	if (extension->has_uid)
 		uid = (int64_t)extension->uid;
 	if (extension->has_gid)
@@ -732,7 +559,7 @@ static int take_numbers(struct archive_entry *entry, struct extension *extension
 	if (extension->has_size)
 		size = (int64_t)extension->size;
 	if (size < 0 || uid < 0 || gid < 0 || uid >= UINT32_MAX || gid >= UINT32_MAX || mode < 0)
-		return damaged(reterr, "a number of a header is out of range");
+		return archive_damaged(reterr, "a number of a header is out of range");
 	entry->mode = (uint32_t)mode & 07777;
 	entry->uid = (uint32_t)uid;
 	entry->gid = (uint32_t)gid;
@@ -743,8 +570,8 @@ static int take_numbers(struct archive_entry *entry, struct extension *extension
 }
 
 /* The content: how much of it is in the archive, and where it goes in the file. */
-static int take_content(struct archive_reader *reader, struct archive_entry *entry, const struct extension *extension,
-	const uint8_t *header, uint64_t size, abox_error **reterr)
+static int take_content(struct archive_reader *reader, struct archive_entry *entry,
+	const struct extension *extension, const uint8_t *header, uint64_t size, abox_error **reterr)
 {
 	bool regular = entry->type == ABOX_FILE_REGULAR && !entry->hard_link;
 	bool pax_sparse = extension->has_major || extension->has_minor || extension->has_real;
@@ -754,9 +581,10 @@ static int take_content(struct archive_reader *reader, struct archive_entry *ent
 	reader->padding = (BLOCK - size % BLOCK) % BLOCK;
 	entry->size = regular ? size : 0;
 	if (!regular)
-		return size > 0 ? damaged(reterr, "an entry that has no content has some") : 0;
+		return size > 0 ? archive_damaged(reterr, "an entry that has no content has some") : 0;
 	if (pax_sparse) {
-		if (extension->major != 1 || extension->minor != 0 || !extension->has_real || !extension->has_major)
+		if (extension->major != 1 || extension->minor != 0 || !extension->has_real ||
+			!extension->has_major)
 			return error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_WORKSPACE, entry->path,
 				"this form of sparse file is not read");
 		entry->size = extension->real;
@@ -766,7 +594,7 @@ static int take_content(struct archive_reader *reader, struct archive_entry *ent
 	}
 	entry->sparse = pax_sparse || header[156] == 'S';
 	if (r >= 0 && entry->size > INT64_MAX)
-		r = damaged(reterr, "a file is too long");
+		r = archive_damaged(reterr, "a file is too long");
 	return r;
 }
 
@@ -804,11 +632,12 @@ static int take_entry(struct archive_reader *reader, struct extension *extension
 	if (!archive_path_normalize(entry->path))
 		return error_set(reterr, ABOX_E_ESCAPE, ABOX_STAGE_WORKSPACE, entry->path,
 			"the archive has a path that leads outside, or none at all");
-	if (entry->hard_link && (!entry->target || !archive_path_normalize(entry->target) || !entry->target[0]))
+	if (entry->hard_link &&
+		(!entry->target || !archive_path_normalize(entry->target) || !entry->target[0]))
 		return error_set(reterr, ABOX_E_ESCAPE, ABOX_STAGE_WORKSPACE, entry->path,
 			"the archive has a hard link to what lies outside");
 	if (entry->type == ABOX_FILE_LINK && (!entry->target || strlen(entry->target) > 4095))
-		return damaged(reterr, "a symbolic link has no target, or one that is too long");
+		return archive_damaged(reterr, "a symbolic link has no target, or one that is too long");
 	entry->xattrs = steal_ptr(extension->entry.xattrs);
 	entry->n_xattrs = extension->entry.n_xattrs;
 	extension->entry.n_xattrs = 0;
@@ -816,7 +645,8 @@ static int take_entry(struct archive_reader *reader, struct extension *extension
 	return 1;
 }
 
-static int next(struct archive_reader *reader, struct extension *extension, struct archive_entry *entry, abox_error **reterr)
+static int next(struct archive_reader *reader, struct extension *extension, struct archive_entry *entry,
+	abox_error **reterr)
 {
 	uint8_t header[BLOCK];
 	bool extended = false;
@@ -829,21 +659,24 @@ static int next(struct archive_reader *reader, struct extension *extension, stru
 		if (r <= 0)
 			return r;
 		if (is_zero(header))
-			return extended ? damaged(reterr, "it ends behind an extended header") : check_end(reader, reterr);
+			return extended ? archive_damaged(reterr, "it ends behind an extended header")
+					: check_end(reader, reterr);
 		if (!checksum_holds(header))
-			return damaged(reterr, "the checksum of a header is wrong");
+			return archive_damaged(reterr, "the checksum of a header is wrong");
 		if (header[156] != 'x' && header[156] != 'g' && header[156] != 'L' && header[156] != 'K')
 			return take_entry(reader, extension, header, entry, reterr);
 		if (!parse_number(header + 124, 12, &size) || size < 0)
-			return damaged(reterr, "a number of a header is none");
+			return archive_damaged(reterr, "a number of a header is none");
 		if (header[156] == 'g') {
 			/* For all entries that follow. Nobody needs one; git writes a comment. */
-			struct extension global = { 0 };
+			struct extension global = {0};
 
 			r = read_extension(reader, 'g', (uint64_t)size, &global, reterr);
-			if (r >= 0 && (global.path || global.target || global.has_size || global.entry.n_xattrs > 0 || global.has_major))
+			if (r >= 0 && (global.path || global.target || global.has_size ||
+					      global.entry.n_xattrs > 0 || global.has_major))
 				r = error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_WORKSPACE, NULL,
-					"the archive has names, sizes or attributes that are to hold for all entries");
+					"the archive has names, sizes or attributes that are to hold for all "
+					"entries");
 			extension_clear(&global);
 		} else {
 			r = read_extension(reader, (char)header[156], (uint64_t)size, extension, reterr);
@@ -856,8 +689,8 @@ static int next(struct archive_reader *reader, struct extension *extension, stru
 
 int archive_reader_next(struct archive_reader *reader, struct archive_entry *ret, abox_error **reterr)
 {
-	struct archive_entry entry = { 0 };
-	struct extension extension = { 0 };
+	struct archive_entry entry = {0};
+	struct extension extension = {0};
 	int r;
 
 	r = finish_last(reader, reterr);
@@ -872,8 +705,8 @@ int archive_reader_next(struct archive_reader *reader, struct archive_entry *ret
 	return 1;
 }
 
-int archive_reader_data(struct archive_reader *reader, const void **retdata, size_t *retlen, uint64_t *retoffset,
-	abox_error **reterr)
+int archive_reader_data(struct archive_reader *reader, const void **retdata, size_t *retlen,
+	uint64_t *retoffset, abox_error **reterr)
 {
 	uint64_t most = reader->left, offset = reader->file_offset;
 	size_t n;
@@ -884,19 +717,20 @@ int archive_reader_data(struct archive_reader *reader, const void **retdata, siz
 	if (reader->sparse) {
 		const struct content_run *run;
 
-		while (reader->next_run < reader->n_runs && reader->in_run == reader->runs[reader->next_run].len) {
+		while (reader->next_run < reader->n_runs &&
+			reader->in_run == reader->runs[reader->next_run].len) {
 			reader->next_run++;
 			reader->in_run = 0;
 		}
 		if (reader->next_run == reader->n_runs)
-			return damaged(reterr, "a sparse file and its map do not agree");
+			return archive_damaged(reterr, "a sparse file and its map do not agree");
 		run = &reader->runs[reader->next_run];
 		offset = run->offset + reader->in_run;
 		most = MIN(most, run->len - reader->in_run);
 	}
 	r = fill_output(reader, reterr);
 	if (r <= 0)
-		return r < 0 ? r : damaged(reterr, "it ends in the middle");
+		return r < 0 ? r : archive_damaged(reterr, "it ends in the middle");
 	n = (size_t)MIN(most, (uint64_t)(reader->out_end - reader->out_begin));
 	*retdata = reader->out + reader->out_begin;
 	*retlen = n;
@@ -918,5 +752,5 @@ void archive_entry_clear(struct archive_entry *entry)
 	free(entry->runs);
 	free(entry->path);
 	free(entry->target);
-	*entry = (struct archive_entry){ 0 };
+	*entry = (struct archive_entry){0};
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Writing tar.gz so that the same entries give the same bytes: every field is set from the entry or fixed, no name
- * of a user, no time of writing. What does not fit the old header goes into an extended one, and only then.
+ * Writing tar.gz so that the same entries give the same bytes: every field is set from the entry or fixed, no
+ * name of a user, no time of writing. What does not fit the old header goes into an extended one, and only
+ * then.
  */
 #include "workspace/archive.h"
 
@@ -20,7 +21,7 @@ struct archive_writer {
 	z_stream stream;
 	bool stream_open;
 	int fd;
-	uint64_t written;	/* of the current content */
+	uint64_t written; /* of the current content */
 	uint64_t wanted;
 	uint8_t out[OUT_BYTES];
 };
@@ -84,7 +85,8 @@ static int put(struct archive_writer *writer, const void *data, size_t len, int 
 		state = deflate(&writer->stream, flush);
 		r = fd_write_all(writer->fd, writer->out, OUT_BYTES - writer->stream.avail_out);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot write the archive");
+			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r,
+				"cannot write the archive");
 	} while (writer->stream.avail_out == 0 || (flush == Z_FINISH && state != Z_STREAM_END));
 	return 0;
 }
@@ -130,10 +132,11 @@ static void add_time(struct text *records, const struct archive_entry *entry)
 
 	/* A time before 1970 counts its fraction downwards. */
 	if (entry->mtime_sec < 0 && entry->mtime_nsec > 0)
-		len = snprintf(number, sizeof(number), "-%llu.%09u", (unsigned long long)-(entry->mtime_sec + 1),
-			1000000000U - entry->mtime_nsec);
+		len = snprintf(number, sizeof(number), "-%llu.%09u",
+			(unsigned long long)-(entry->mtime_sec + 1), 1000000000U - entry->mtime_nsec);
 	else if (entry->mtime_nsec > 0)
-		len = snprintf(number, sizeof(number), "%lld.%09u", (long long)entry->mtime_sec, entry->mtime_nsec);
+		len = snprintf(
+			number, sizeof(number), "%lld.%09u", (long long)entry->mtime_sec, entry->mtime_nsec);
 	else
 		len = snprintf(number, sizeof(number), "%lld", (long long)entry->mtime_sec);
 	add_record(records, "mtime", number, (size_t)len);
@@ -169,7 +172,10 @@ static int put_header(struct archive_writer *writer, struct header *header, abox
 	unsigned int sum = 0;
 	char number[8];
 
-	memcpy(header->magic, "ustar\0" "00", 8);
+	memcpy(header->magic,
+		"ustar\0"
+		"00",
+		8);
 	memset(header->checksum, ' ', sizeof(header->checksum));
 	for (size_t i = 0; i < BLOCK; i++)
 		sum += bytes[i];
@@ -180,7 +186,7 @@ static int put_header(struct archive_writer *writer, struct header *header, abox
 
 static int put_extended(struct archive_writer *writer, struct text *records, abox_error **reterr)
 {
-	struct header header = { .name = "pax-header", .type = 'x' };
+	struct header header = {.name = "pax-header", .type = 'x'};
 	int r;
 
 	octal(header.mode, sizeof(header.mode), 0644);
@@ -225,7 +231,8 @@ static void add_map(struct text *map, const struct archive_entry *entry, uint64_
 		text_add_bytes(map, zeros, BLOCK - map->len % BLOCK);
 }
 
-static void fill(struct header *header, struct text *records, const struct archive_entry *entry, uint64_t size)
+static void fill(
+	struct header *header, struct text *records, const struct archive_entry *entry, uint64_t size)
 {
 	size_t len = strlen(entry->path);
 	bool folder = entry->type == ABOX_FILE_FOLDER;
@@ -255,9 +262,10 @@ static void fill(struct header *header, struct text *records, const struct archi
 		octal(header->size, sizeof(header->size), 0);
 		add_number(records, "size", size);
 	}
-	if (entry->mtime_sec < 0 || entry->mtime_nsec > 0
-		|| !octal(header->mtime, sizeof(header->mtime), (uint64_t)entry->mtime_sec)) {
-		octal(header->mtime, sizeof(header->mtime), entry->mtime_sec < 0 ? 0 : MIN(entry->mtime_sec, 077777777777LL));
+	if (entry->mtime_sec < 0 || entry->mtime_nsec > 0 ||
+		!octal(header->mtime, sizeof(header->mtime), (uint64_t)entry->mtime_sec)) {
+		octal(header->mtime, sizeof(header->mtime),
+			entry->mtime_sec < 0 ? 0 : MIN(entry->mtime_sec, 077777777777LL));
 		add_time(records, entry);
 	}
 }
@@ -282,7 +290,7 @@ static void add_xattrs(struct text *records, const struct archive_entry *entry)
 static int write_entry(struct archive_writer *writer, const struct archive_entry *entry, struct text *records,
 	struct text *map, abox_error **reterr)
 {
-	struct header header = { 0 };
+	struct header header = {0};
 	uint64_t size = entry->type == ABOX_FILE_REGULAR && !entry->hard_link ? entry->size : 0;
 	int r = 0;
 
@@ -309,7 +317,8 @@ static int write_entry(struct archive_writer *writer, const struct archive_entry
 	return r;
 }
 
-int archive_writer_entry(struct archive_writer *writer, const struct archive_entry *entry, abox_error **reterr)
+int archive_writer_entry(
+	struct archive_writer *writer, const struct archive_entry *entry, abox_error **reterr)
 {
 	struct text records = TEXT_INIT, map = TEXT_INIT;
 	int r;
@@ -326,7 +335,8 @@ int archive_writer_data(struct archive_writer *writer, const void *data, size_t 
 	int r;
 
 	if (len > writer->wanted - writer->written)
-		return error_set(reterr, ABOX_E_CONFLICT, ABOX_STAGE_WORKSPACE, NULL, "a file grew while it was packed");
+		return error_set(reterr, ABOX_E_CONFLICT, ABOX_STAGE_WORKSPACE, NULL,
+			"a file grew while it was packed");
 	r = put(writer, data, len, Z_NO_FLUSH, reterr);
 	writer->written += len;
 	if (r >= 0 && writer->written == writer->wanted && writer->wanted % BLOCK != 0)

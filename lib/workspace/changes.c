@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A change set as others see it: fields, JSON, a summary. The digest is that of the canonical JSON of its entries:
- * members in a fixed order, no blanks, nothing of this host in it (no times, owners or inode numbers).
+ * A change set as others see it: fields, JSON, a summary. The digest is that of the canonical JSON of its
+ * entries: members in a fixed order, no blanks, nothing of this host in it (no times, owners or inode
+ * numbers).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 static const char *kind_name(int kind)
 {
-	static const char *const names[] = { "?", "added", "modified", "deleted", "type", "mode" };
+	static const char *const names[] = {"?", "added", "modified", "deleted", "type", "mode"};
 
 	return kind > 0 && (size_t)kind < ELEMENTSOF(names) ? names[kind] : names[0];
 }
@@ -96,7 +97,7 @@ struct counts {
 
 static struct counts count(const abox_changes *changes)
 {
-	struct counts counts = { 0 };
+	struct counts counts = {0};
 
 	for (size_t i = 0; i < changes->n_items; i++) {
 		counts.kinds[changes->items[i].kind]++;
@@ -133,10 +134,12 @@ static void format_change(struct text *text, const struct change *change)
 		text_add(text, " -> ");
 	}
 	text_add_escaped(text, change->path, strlen(change->path));
-	if (change->now.type == ABOX_FILE_FOLDER || (change->was.type == ABOX_FILE_FOLDER && !change->now.type))
+	if (change->now.type == ABOX_FILE_FOLDER ||
+		(change->was.type == ABOX_FILE_FOLDER && !change->now.type))
 		text_add(text, "/");
 	if (change->kind == ABOX_CHANGE_TYPE)
-		text_printf(text, "  (%s, was %s)", file_type_name(change->now.type), file_type_name(change->was.type));
+		text_printf(text, "  (%s, was %s)", file_type_name(change->now.type),
+			file_type_name(change->was.type));
 	if (change->now.type && change->was.type && change->now.mode != change->was.mode)
 		text_printf(text, "  (mode %04o, was %04o)", change->now.mode, change->was.mode);
 	if (change->now.target) {
@@ -182,9 +185,11 @@ int abox_changes_format(const abox_changes *changes, char **rettext)
 		if (change->kind != ABOX_CHANGE_DELETED || !change->other)
 			format_change(&text, change);
 	}
-	text_printf(&text, "%s%zu added, %zu modified, %zu deleted, %zu of another type, %zu of another mode\n",
-		changes->n_items ? "\n" : "", counts.kinds[ABOX_CHANGE_ADDED], counts.kinds[ABOX_CHANGE_MODIFIED],
-		counts.kinds[ABOX_CHANGE_DELETED], counts.kinds[ABOX_CHANGE_TYPE], counts.kinds[ABOX_CHANGE_MODE]);
+	text_printf(&text,
+		"%s%zu added, %zu modified, %zu deleted, %zu of another type, %zu of another mode\n",
+		changes->n_items ? "\n" : "", counts.kinds[ABOX_CHANGE_ADDED],
+		counts.kinds[ABOX_CHANGE_MODIFIED], counts.kinds[ABOX_CHANGE_DELETED],
+		counts.kinds[ABOX_CHANGE_TYPE], counts.kinds[ABOX_CHANGE_MODE]);
 	if (counts.risky > 0)
 		format_risks(&text, changes);
 	return text_take(&text, rettext);
@@ -202,7 +207,7 @@ const char *abox_changes_get_digest(const abox_changes *changes)
 
 int abox_changes_get(const abox_changes *changes, size_t i, struct abox_change *ret)
 {
-	struct abox_change change = { 0 };
+	struct abox_change change = {0};
 	const struct change *item;
 
 	if (!changes || !ret || ret->size < offsetof(struct abox_change, path) + sizeof(ret->path))

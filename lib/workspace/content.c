@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Bytes of files. A box may make a file of 8 TiB without writing a byte of it: everything here goes from one piece
- * of data to the next and never reads a hole.
+ * Bytes of files. A box may make a file of 8 TiB without writing a byte of it: everything here goes from one
+ * piece of data to the next and never reads a hole.
  */
 #include "workspace/content.h"
 
@@ -17,17 +17,17 @@
 
 #include "base/fd.h"
 
-#define CHUNK (256 * 1024)	/* a multiple of CONTENT_BLOCK */
-#define CLONE_FILE _IOW(0x94, 9, int)	/* FICLONE of linux/fs.h */
+#define CHUNK (256 * 1024)            /* a multiple of CONTENT_BLOCK */
+#define CLONE_FILE _IOW(0x94, 9, int) /* FICLONE of linux/fs.h */
 
 static const uint8_t zeros[CONTENT_BLOCK];
 
 struct content_hash {
 	struct digest *digest;
 	uint64_t size;
-	uint64_t offset;	/* how far it has come */
+	uint64_t offset; /* how far it has come */
 	bool blocks;
-	size_t n_held;		/* of an unfinished block, blocks only */
+	size_t n_held; /* of an unfinished block, blocks only */
 	uint8_t held[CONTENT_BLOCK];
 };
 
@@ -190,7 +190,7 @@ static int next_data(int fd, uint64_t size, uint64_t *offset, uint64_t *retend)
 	begin = lseek(fd, (off_t)*offset, SEEK_DATA);
 	if (begin < 0 && errno == ENXIO)
 		return 0;
-	if (begin < 0 && errno == EINVAL) {	/* a filesystem that does not know holes */
+	if (begin < 0 && errno == EINVAL) { /* a filesystem that does not know holes */
 		*retend = size;
 		return 1;
 	}
@@ -227,9 +227,10 @@ int content_digest(int fd, uint8_t ret[DIGEST_BYTES], uint64_t *retlen)
 		return r;
 	while ((r = next_data(fd, *retlen, &offset, &end)) > 0) {
 		while (offset < end) {
-			ssize_t n = fd_pread_all(fd, buffer, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
+			ssize_t n =
+				fd_pread_all(fd, buffer, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
 
-			if (n <= 0) {	/* it became shorter under our hands */
+			if (n <= 0) { /* it became shorter under our hands */
 				errno = n < 0 ? (int)-n : ESTALE;
 				return ABOX_E_IO;
 			}
@@ -272,7 +273,7 @@ static int runs_add(struct runs *runs, uint64_t offset, uint64_t len)
 			return -ENOMEM;
 		runs->items = items;
 	}
-	runs->items[runs->n++] = (struct content_run){ offset, len };
+	runs->items[runs->n++] = (struct content_run){offset, len};
 	return 0;
 }
 
@@ -288,7 +289,8 @@ static int map_data(int fd, uint64_t size, struct runs *runs, uint8_t *buffer)
 			end = MIN(end + CONTENT_BLOCK - end % CONTENT_BLOCK, size);
 		done = end;
 		while (offset < end) {
-			ssize_t n = fd_pread_all(fd, buffer, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
+			ssize_t n =
+				fd_pread_all(fd, buffer, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
 
 			if (n <= 0)
 				return n < 0 ? (int)n : -ESTALE;
@@ -310,7 +312,7 @@ static int map_data(int fd, uint64_t size, struct runs *runs, uint8_t *buffer)
 int content_map(int fd, uint64_t size, struct content_run **retruns, size_t *retn)
 {
 	_cleanup_(freep) uint8_t *buffer = malloc(CHUNK);
-	struct runs runs = { 0 };
+	struct runs runs = {0};
 	int r;
 
 	if (!buffer)
@@ -334,10 +336,12 @@ static int copy_range(int from_fd, int to_fd, uint64_t offset, uint64_t end, uin
 		ssize_t n = -1;
 
 		if (kernel) {
-			n = copy_file_range(from_fd, &in, to_fd, &out, (size_t)MIN(end - offset, (uint64_t)1 << 30), 0);
+			n = copy_file_range(
+				from_fd, &in, to_fd, &out, (size_t)MIN(end - offset, (uint64_t)1 << 30), 0);
 			if (n < 0 && errno == EINTR)
 				continue;
-			if (n < 0 && errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP && errno != ENOSYS)
+			if (n < 0 && errno != EXDEV && errno != EINVAL && errno != EOPNOTSUPP &&
+				errno != ENOSYS)
 				return -errno;
 			kernel = n > 0;
 		}

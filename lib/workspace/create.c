@@ -14,10 +14,12 @@
 #include <agentbox/workspace.h>
 
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/path.h"
 #include "base/strings.h"
+#include "workspace/change.h"
 #include "workspace/home.h"
 #include "workspace/layer.h"
 #include "workspace/tree.h"
@@ -129,6 +131,36 @@ static int check_not_store(int home_fd, const char *path, abox_error **reterr)
 		return error_set(reterr, ABOX_E_DENIED, STAGE, path,
 			"the folder holds, or is within, the store of workspaces");
 	return 0;
+}
+
+/* The archive at its beginning; its digest stands in the record. */
+static int open_archive(const char *path, struct workspace_base *base, abox_error **reterr)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	uint8_t digest[DIGEST_BYTES];
+	struct stat st;
+	uint64_t len;
+	int r;
+
+	base->path = realpath(path, NULL);
+	fd = base->path ? open(base->path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return error_set_errno(reterr, errno == ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_SYSTEM, STAGE,
+			path, errno, "cannot open the archive");
+	if (!S_ISREG(st.st_mode))
+		return error_set(reterr, ABOX_E_INVALID, STAGE, path, "not a regular file");
+	base->kind = BASE_ARCHIVE;
+	base->digest = malloc(DIGEST_TEXT_BYTES);
+	if (!base->digest)
+		return ABOX_E_MEMORY;
+	r = digest_sha256_fd(fd, digest, &len);
+	if (r < 0)
+		return error_set_errno(reterr, r, STAGE, path, errno, "cannot read the archive");
+	hex_encode(digest, sizeof(digest), base->digest);
+	if (lseek(fd, 0, SEEK_SET) < 0)
+		return error_set_errno(reterr, ABOX_E_IO, STAGE, path, errno, "cannot read the archive");
+	workspace_now(&base->since_sec, &base->since_nsec);
+	return steal_fd(fd);
 }
 
 static int build_copy(int from_fd, const struct abox_workspace_options *options, struct layer_build *build,
@@ -251,6 +283,34 @@ static int create_folder(const struct abox_workspace_options *options, int home_
 	return r < 0 ? r : workspace_begin_new(home_fd, record, fd, ret, reterr);
 }
 
+static int create_archive(const struct abox_workspace_options *options, struct workspace_record *record,
+	abox_workspace **ret, abox_error **reterr)
+{
+	_cleanup_(layer_build_clear) struct layer_build base = LAYER_BUILD_INIT, whole = LAYER_BUILD_INIT;
+	_cleanup_(archive_lost_clear) struct archive_lost lost = {0};
+	_cleanup_(fd_closep) int fd = -EBADF;
+	int r;
+
+	fd = open_archive(options->source, &record->base, reterr);
+	if (fd < 0)
+		return fd;
+	r = layer_build_begin(&base, reterr);
+	if (r < 0)
+		return r;
+	base.ids = record->ids;
+	r = archive_extract(fd, base.data_fd, &base.ids, NULL, &lost, reterr);
+	if (r < 0)
+		return r;
+	record->mode = WORKSPACE_COPY;
+	record->is_full = options->flags & ABOX_WORKSPACE_NO_OVERLAY;
+	if (record->is_full) {
+		r = build_whole(&base, options, &whole, reterr);
+		if (r < 0)
+			return r;
+	}
+	return put_above(record, &base, record->is_full ? &whole : NULL, ret, reterr);
+}
+
 static int create_empty(const struct abox_workspace_options *options, int home_fd,
 	struct workspace_record *record, abox_workspace **ret, abox_error **reterr)
 {
@@ -326,5 +386,7 @@ int abox_workspace_create(
 		return r;
 	if (options->source_kind == ABOX_SOURCE_EMPTY)
 		return create_empty(options, home_fd, &record, ret, reterr);
+	if (options->source_kind == ABOX_SOURCE_TAR)
+		return create_archive(options, &record, ret, reterr);
 	return create_folder(options, home_fd, &record, ret, reterr);
 }

@@ -11,7 +11,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 
-#define PIECE_MAX 2048	/* the kernel takes 4,095 bytes */
+#define PIECE_MAX 2048 /* the kernel takes 4,095 bytes */
 
 int deep_open_parent(int root_fd, const char *path, const char **retname)
 {

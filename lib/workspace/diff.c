@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The comparison of two trees. What is promised: each path whose content, target, type or permission bits differ is
- * listed once, with digests of what was read; a file that was only touched is not. Times, owners and attributes
- * are not compared. A path that cannot be read fails the comparison, by name: a set is complete or not there.
+ * The comparison of two trees. What is promised: each path whose content, target, type or permission bits
+ * differ is listed once, with digests of what was read; a file that was only touched is not. Times, owners
+ * and attributes are not compared. A path that cannot be read fails the comparison, by name: a set is
+ * complete or not there.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ int file_type_of(uint32_t mode)
 
 const char *file_type_name(int type)
 {
-	static const char *const names[] = { "none", "file", "folder", "link", "fifo", "socket", "device" };
+	static const char *const names[] = {"none", "file", "folder", "link", "fifo", "socket", "device"};
 
 	return type >= 0 && (size_t)type < ELEMENTSOF(names) ? names[type] : "?";
 }
@@ -44,7 +45,8 @@ static int read_error(const char *path, int sys_errno, abox_error **reterr)
 {
 	if (sys_errno == ENOMEM)
 		return ABOX_E_MEMORY;
-	return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, path, sys_errno, "cannot read the file");
+	return error_set_errno(
+		reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, path, sys_errno, "cannot read the file");
 }
 
 static int read_side(const struct view *view, const struct view_dir *dir, const char *path, const char *name,
@@ -101,7 +103,7 @@ static void change_clear(struct change *change)
 	free(change->detail);
 	free(change->now.target);
 	free(change->was.target);
-	*change = (struct change){ 0 };
+	*change = (struct change){0};
 }
 
 static int changes_grow(abox_changes *changes)
@@ -123,12 +125,12 @@ static int changes_grow(abox_changes *changes)
 static int add_step(abox_changes *changes, const struct view *now, const struct view *was,
 	const struct view_step *step, abox_error **reterr)
 {
-	struct change change = { 0 };
+	struct change change = {0};
 	int r;
 
 	/* The very same file on both sides: nothing was copied up. */
-	if (step->now.st.st_mode != 0 && step->now.st.st_ino == step->was.st.st_ino
-		&& step->now.st.st_dev == step->was.st.st_dev && step->now.st.st_mode == step->was.st.st_mode)
+	if (step->now.st.st_mode != 0 && step->now.st.st_ino == step->was.st.st_ino &&
+		step->now.st.st_dev == step->was.st.st_dev && step->now.st.st_mode == step->was.st.st_mode)
 		return 0;
 	r = changes_grow(changes);
 	if (r >= 0)
@@ -172,9 +174,10 @@ static int find_renames(abox_changes *changes)
 	for (size_t i = 0; i < changes->n_items; i++) {
 		struct change *change = &changes->items[i];
 
-		if ((change->kind == ABOX_CHANGE_ADDED && change->now.type == ABOX_FILE_REGULAR && change->now.size_bytes > 0)
-			|| (change->kind == ABOX_CHANGE_DELETED && change->was.type == ABOX_FILE_REGULAR
-				&& change->was.size_bytes > 0))
+		if ((change->kind == ABOX_CHANGE_ADDED && change->now.type == ABOX_FILE_REGULAR &&
+			    change->now.size_bytes > 0) ||
+			(change->kind == ABOX_CHANGE_DELETED && change->was.type == ABOX_FILE_REGULAR &&
+				change->was.size_bytes > 0))
 			files[n++] = change;
 	}
 	if (n > 1)
@@ -182,14 +185,17 @@ static int find_renames(abox_changes *changes)
 	/* Among equal contents the added ones come first: the pointers walk through both groups. */
 	for (size_t begin = 0; begin < n;) {
 		size_t end = begin, deleted;
-		const char *digest = files[begin]->kind == ABOX_CHANGE_ADDED ? files[begin]->now.digest : files[begin]->was.digest;
+		const char *digest = files[begin]->kind == ABOX_CHANGE_ADDED ? files[begin]->now.digest
+									     : files[begin]->was.digest;
 
-		while (end < n && strcmp(files[end]->kind == ABOX_CHANGE_ADDED ? files[end]->now.digest : files[end]->was.digest,
-				digest) == 0)
+		while (end < n && strcmp(files[end]->kind == ABOX_CHANGE_ADDED ? files[end]->now.digest
+									       : files[end]->was.digest,
+					  digest) == 0)
 			end++;
 		for (deleted = begin; deleted < end && files[deleted]->kind == ABOX_CHANGE_ADDED; deleted++)
 			;
-		for (size_t added = begin; deleted < end && files[added]->kind == ABOX_CHANGE_ADDED; added++, deleted++) {
+		for (size_t added = begin; deleted < end && files[added]->kind == ABOX_CHANGE_ADDED;
+			added++, deleted++) {
 			files[added]->other = strdup(files[deleted]->path);
 			files[deleted]->other = strdup(files[added]->path);
 			files[added]->other_mode = files[deleted]->was.mode;
@@ -251,19 +257,20 @@ static int change_copy(const struct change *from, struct change *to)
 {
 	*to = *from;
 	to->path = strdup(from->path);
-	to->other = NULL;	/* the other half may not be chosen; found again afterwards */
+	to->other = NULL; /* the other half may not be chosen; found again afterwards */
 	to->detail = from->detail ? strdup(from->detail) : NULL;
 	to->now.target = from->now.target ? strdup(from->now.target) : NULL;
 	to->was.target = from->was.target ? strdup(from->was.target) : NULL;
-	if (!to->path || (from->detail && !to->detail) || (from->now.target && !to->now.target)
-		|| (from->was.target && !to->was.target)) {
+	if (!to->path || (from->detail && !to->detail) || (from->now.target && !to->now.target) ||
+		(from->was.target && !to->was.target)) {
 		change_clear(to);
 		return ABOX_E_MEMORY;
 	}
 	return 0;
 }
 
-int changes_select(const abox_changes *changes, const char *const *patterns, abox_changes **ret, abox_error **reterr)
+int changes_select(
+	const abox_changes *changes, const char *const *patterns, abox_changes **ret, abox_error **reterr)
 {
 	_cleanup_(changes_unrefp) abox_changes *chosen = calloc(1, sizeof(*chosen));
 	_cleanup_(freep) bool *wanted = calloc(changes->n_items + 1, sizeof(*wanted));
@@ -274,13 +281,15 @@ int changes_select(const abox_changes *changes, const char *const *patterns, abo
 	chosen->n_refs = 1;
 	for (const char *const *pattern = patterns; *pattern; pattern++)
 		if (!pattern_is_valid(*pattern))
-			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_WORKSPACE, *pattern, "is no pattern of a path below the workspace");
+			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_WORKSPACE, *pattern,
+				"is no pattern of a path below the workspace");
 	for (size_t i = 0; i < changes->n_items; i++)
 		wanted[i] = pattern_match_any(patterns, changes->items[i].path);
 	for (size_t i = changes->n_items; i-- > 0;) {
 		const struct change *change = &changes->items[i];
 
-		if (!wanted[i] && change->now.type == ABOX_FILE_FOLDER && change->was.type != ABOX_FILE_FOLDER)
+		if (!wanted[i] && change->now.type == ABOX_FILE_FOLDER &&
+			change->was.type != ABOX_FILE_FOLDER)
 			wanted[i] = is_needed_folder(changes, i, wanted);
 	}
 	for (size_t i = 0; i < changes->n_items; i++) {

@@ -22,6 +22,7 @@
 #include "base/map.h"
 #include "base/strings.h"
 #include "workspace/home.h"
+#include "workspace/apply.h"
 #include "workspace/layer.h"
 #include "workspace/workspace.h"
 
@@ -200,6 +201,12 @@ static int expire_one(struct sweep *sweep, const char *id, abox_error **reterr)
 		r = workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, NULL);
 	if (r < 0)
 		return r == ABOX_E_MEMORY ? r : 0;
+	/* The undo journal of an apply must not go with the workspace. */
+	r = workspace_recover(workspace, NULL);
+	if (r < 0) {
+		workspace_unlock(workspace);
+		return r == ABOX_E_MEMORY ? r : 0;
+	}
 	if (!workspace_record_expired(&workspace->record, sweep->now_usec)) {
 		r = drop_snapshots(workspace, is_expired, &sweep->now_usec, &sweep->n_snapshots, reterr);
 	} else {
@@ -402,7 +409,9 @@ int abox_workspace_remove(const char *ref, abox_error **reterr)
 	r = workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, reterr);
 	if (r < 0)
 		return r;
-	r = home_lock_store(workspace->home_fd, &store_lock_fd, reterr);
+	r = workspace_recover(workspace, reterr);
+	if (r >= 0)
+		r = home_lock_store(workspace->home_fd, &store_lock_fd, reterr);
 	if (r >= 0)
 		r = workspace_discard(workspace, reterr);
 	store_lock_fd = fd_close(store_lock_fd);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The shortest way from one text to another, after Myers ("An O(ND) difference algorithm", 1986), greedy and forward.
- * The number of steps is bounded: texts that have little in common are told as one large replacement, which is
- * longer and as true. A line is compared by a hash first; equal hashes are looked at.
+ * The shortest way from one text to another, after Myers ("An O(ND) difference algorithm", 1986), greedy and
+ * forward. The number of steps is bounded: texts that have little in common are told as one large
+ * replacement, which is longer and as true. A line is compared by a hash first; equal hashes are looked at.
  */
 #include "workspace/lines.h"
 
@@ -12,11 +12,11 @@
 #include <agentbox/error.h>
 
 #define CONTEXT 3
-#define MAX_STEPS 1000	/* memory goes with its square: 4 MB */
+#define MAX_STEPS 1000 /* memory goes with its square: 4 MB */
 
 struct line {
 	const char *data;
-	size_t len;		/* with its newline */
+	size_t len; /* with its newline */
 	uint64_t hash;
 };
 
@@ -90,11 +90,12 @@ static int add_edit(struct edits *edits, size_t was, size_t n_was, size_t now, s
 		edits->items = items;
 		edits->allocated = allocated;
 	}
-	edits->items[edits->n++] = (struct edit){ was, n_was, now, n_now };
+	edits->items[edits->n++] = (struct edit){was, n_was, now, n_now};
 	return 0;
 }
 
-/* The furthest line of `was` on each diagonal after `step` steps; rows of all steps are kept for the way back. */
+/* The furthest line of `was` on each diagonal after `step` steps; rows of all steps are kept for the way
+ * back. */
 struct search {
 	const struct line *was, *now;
 	int n, m;
@@ -120,12 +121,14 @@ static int search_run(struct search *search)
 
 			if (step == 0)
 				x = 0;
-			else if (k == -step || (k != step && furthest(search, step - 1, k - 1) < furthest(search, step - 1, k + 1)))
+			else if (k == -step || (k != step && furthest(search, step - 1, k - 1) <
+								     furthest(search, step - 1, k + 1)))
 				x = furthest(search, step - 1, k + 1);
 			else
 				x = furthest(search, step - 1, k - 1) + 1;
 			y = x - k;
-			while (x < search->n && y < search->m && y >= 0 && same(&search->was[x], &search->now[y])) {
+			while (x < search->n && y < search->m && y >= 0 &&
+				same(&search->was[x], &search->now[y])) {
 				x++;
 				y++;
 			}
@@ -137,14 +140,15 @@ static int search_run(struct search *search)
 	return -1;
 }
 
-static int walk_back(const struct search *search, int steps, size_t offset_was, size_t offset_now, struct edits *edits)
+static int walk_back(
+	const struct search *search, int steps, size_t offset_was, size_t offset_now, struct edits *edits)
 {
 	int x = search->n, y = search->m, r = 0;
 
 	for (int step = steps; step > 0 && r >= 0; step--) {
 		int k = x - y, from;
-		bool down = k == -step
-			|| (k != step && furthest(search, step - 1, k - 1) < furthest(search, step - 1, k + 1));
+		bool down = k == -step || (k != step && furthest(search, step - 1, k - 1) <
+								furthest(search, step - 1, k + 1));
 
 		from = down ? k + 1 : k - 1;
 		x = furthest(search, step - 1, from);
@@ -167,8 +171,8 @@ static int find_edits(const struct lines *was, const struct lines *now, struct e
 		return ABOX_E_MEMORY;
 	while (head < was->n && head < now->n && same(&was->items[head], &now->items[head]))
 		head++;
-	while (tail < was->n - head && tail < now->n - head
-		&& same(&was->items[was->n - 1 - tail], &now->items[now->n - 1 - tail]))
+	while (tail < was->n - head && tail < now->n - head &&
+		same(&was->items[was->n - 1 - tail], &now->items[now->n - 1 - tail]))
 		tail++;
 	n = was->n - head - tail;
 	m = now->n - head - tail;
@@ -176,7 +180,8 @@ static int find_edits(const struct lines *was, const struct lines *now, struct e
 		return 0;
 	if (n == 0 || m == 0 || n > INT32_MAX / 2 || m > INT32_MAX / 2)
 		return add_edit(edits, head, n, head, m);
-	*search = (struct search){ .was = was->items + head, .now = now->items + head, .n = (int)n, .m = (int)m };
+	*search =
+		(struct search){.was = was->items + head, .now = now->items + head, .n = (int)n, .m = (int)m};
 	steps = search_run(search);
 	if (steps >= 0)
 		r = walk_back(search, steps, head, head, edits);
@@ -204,8 +209,8 @@ static void add_range(struct text *text, char sign, size_t begin, size_t n)
 }
 
 /* One hunk: edits first to last (an array that runs backwards), with context. */
-static void add_hunk(struct text *text, const struct lines *was, const struct lines *now, const struct edit *first,
-	const struct edit *last)
+static void add_hunk(struct text *text, const struct lines *was, const struct lines *now,
+	const struct edit *first, const struct edit *last)
 {
 	size_t begin = first->was - MIN(first->was, CONTEXT), at;
 	size_t end = MIN(last->was + last->n_was + CONTEXT, was->n);
@@ -232,8 +237,8 @@ static void add_hunk(struct text *text, const struct lines *was, const struct li
 
 int lines_diff(const char *was, size_t was_len, const char *now, size_t now_len, struct text *hunks)
 {
-	struct lines a = { 0 }, b = { 0 };
-	struct edits edits = { 0 };
+	struct lines a = {0}, b = {0};
+	struct edits edits = {0};
 	int r;
 
 	r = split(was, was_len, &a);

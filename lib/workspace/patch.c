@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A change set as a patch that `git apply` takes. What a patch cannot say (empty folders, fifos, permission bits
- * other than the executable one, files above the bound) is named in lines before it, which git passes over, or
- * refused where the content would be missing. Contents are read from the trees again and checked against the
- * digests of the set.
+ * A change set as a patch that `git apply` takes. What a patch cannot say (empty folders, fifos, permission
+ * bits other than the executable one, files above the bound) is named in lines before it, which git passes
+ * over, or refused where the content would be missing. Contents are read from the trees again and checked
+ * against the digests of the set.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@
 #include "workspace/changes.h"
 #include "workspace/lines.h"
 
-#define CONTENT_MAX (512ULL * 1024 * 1024)	/* git takes patches below 1 GiB */
-#define BINARY_LOOK 8000			/* as git: a NUL in the first bytes makes a file binary */
+#define CONTENT_MAX (512ULL * 1024 * 1024) /* git takes patches below 1 GiB */
+#define BINARY_LOOK 8000                   /* as git: a NUL in the first bytes makes a file binary */
 #define FLUSH_ABOVE (1024 * 1024)
 
 struct content {
@@ -40,7 +40,8 @@ static int flush(struct writer *writer, size_t above, abox_error **reterr)
 		return 0;
 	r = fd_write_all(writer->fd, writer->text.data, writer->text.len);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot write the patch");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, NULL, -r, "cannot write the patch");
 	text_clear(&writer->text);
 	return 0;
 }
@@ -108,20 +109,22 @@ static int read_regular(const struct view *view, const char *path, const struct 
 	if (r == -ENOMEM)
 		return ABOX_E_MEMORY;
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, path, -r, "cannot read the file");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, path, -r, "cannot read the file");
 	r = digest_sha256_text(data, len, digest);
 	if (r < 0)
 		return r;
 	if (strcmp(digest, side->digest) != 0)
-		return error_set(reterr, ABOX_E_CONFLICT, ABOX_STAGE_WORKSPACE, path, "is no longer what the change set says");
-	*ret = (struct content){ steal_ptr(data), len };
+		return error_set(reterr, ABOX_E_CONFLICT, ABOX_STAGE_WORKSPACE, path,
+			"is no longer what the change set says");
+	*ret = (struct content){steal_ptr(data), len};
 	return 0;
 }
 
 static int read_content(const struct view *view, const char *path, const struct change_side *side,
 	struct content *ret, abox_error **reterr)
 {
-	*ret = (struct content){ 0 };
+	*ret = (struct content){0};
 	if (!has_content(side))
 		return 0;
 	if (side->type == ABOX_FILE_LINK) {
@@ -130,7 +133,8 @@ static int read_content(const struct view *view, const char *path, const struct 
 		return ret->data ? 0 : ABOX_E_MEMORY;
 	}
 	if (side->size_bytes > CONTENT_MAX)
-		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_WORKSPACE, path, "is too large for a patch; export it instead");
+		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_WORKSPACE, path,
+			"is too large for a patch; export it instead");
 	return read_regular(view, path, side, ret, reterr);
 }
 
@@ -142,7 +146,8 @@ static bool is_binary(const struct content *content)
 /* Lines of at most 52 bytes: a letter for their number, then five characters for four bytes. */
 static void add_base85(struct text *text, const uint8_t *data, size_t len)
 {
-	static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
+	static const char digits[] =
+		"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 
 	while (len > 0) {
 		size_t n = MIN(len, 52);
@@ -173,7 +178,8 @@ static int add_literal(struct text *text, const struct content *content)
 	uLongf len = compressBound(content->len);
 
 	packed = malloc(len);
-	if (!packed || compress2(packed, &len, (const Bytef *)(content->data ? content->data : ""), content->len, 6) != Z_OK)
+	if (!packed || compress2(packed, &len, (const Bytef *)(content->data ? content->data : ""),
+			       content->len, 6) != Z_OK)
 		return ABOX_E_MEMORY;
 	text_printf(text, "literal %zu\n", content->len);
 	add_base85(text, packed, len);
@@ -181,7 +187,8 @@ static int add_literal(struct text *text, const struct content *content)
 	return 0;
 }
 
-static int add_index(struct text *text, const struct content *was, const struct content *now, bool is_old, bool is_new)
+static int add_index(
+	struct text *text, const struct content *was, const struct content *now, bool is_old, bool is_new)
 {
 	char old_id[DIGEST_GIT_TEXT_BYTES], new_id[DIGEST_GIT_TEXT_BYTES];
 	int r;
@@ -198,8 +205,8 @@ static int add_index(struct text *text, const struct content *was, const struct 
 }
 
 /* The body of one file: from `was` to `now`, either of which may not be there. */
-static int add_body(struct text *text, const char *path, const struct content *was, const struct content *now, bool is_old,
-	bool is_new)
+static int add_body(struct text *text, const char *path, const struct content *was, const struct content *now,
+	bool is_old, bool is_new)
 {
 	int r;
 
@@ -228,9 +235,10 @@ static void add_head(struct text *text, const char *from, const char *to)
 }
 
 /* Whole files that come or go. */
-static int add_whole(struct writer *writer, const char *path, const struct change_side *side, bool is_new, abox_error **reterr)
+static int add_whole(struct writer *writer, const char *path, const struct change_side *side, bool is_new,
+	abox_error **reterr)
 {
-	struct content content, nothing = { 0 };
+	struct content content, nothing = {0};
 	int r;
 
 	r = read_content(is_new ? writer->now : writer->was, path, side, &content, reterr);
@@ -246,7 +254,7 @@ static int add_whole(struct writer *writer, const char *path, const struct chang
 
 static int add_modified(struct writer *writer, const struct change *change, abox_error **reterr)
 {
-	struct content was = { 0 }, now = { 0 };
+	struct content was = {0}, now = {0};
 	uint32_t old_mode = git_mode(&change->was), new_mode = git_mode(&change->now);
 	int r = 0;
 
@@ -293,7 +301,8 @@ static int add_change(struct writer *writer, const struct change *change, abox_e
 			add_rename(&writer->text, change);
 			return 0;
 		}
-		return has_content(&change->now) ? add_whole(writer, change->path, &change->now, true, reterr) : 0;
+		return has_content(&change->now) ? add_whole(writer, change->path, &change->now, true, reterr)
+						 : 0;
 	case ABOX_CHANGE_DELETED:
 		if (change->other || !has_content(&change->was))
 			return 0;
@@ -317,21 +326,24 @@ static const char *left_out(const abox_changes *changes, size_t i)
 
 	if (type == ABOX_FILE_FIFO || type == ABOX_FILE_SOCKET || type == ABOX_FILE_DEVICE)
 		return file_type_name(type);
-	if (change->kind == ABOX_CHANGE_MODE && (type == ABOX_FILE_FOLDER || git_mode(&change->was) == git_mode(&change->now)))
+	if (change->kind == ABOX_CHANGE_MODE &&
+		(type == ABOX_FILE_FOLDER || git_mode(&change->was) == git_mode(&change->now)))
 		return "permission bits";
 	if (change->kind == ABOX_CHANGE_ADDED && type == ABOX_FILE_FOLDER) {
 		size_t len = strlen(change->path);
 
-		if (i + 1 >= changes->n_items || strncmp(changes->items[i + 1].path, change->path, len) != 0
-			|| changes->items[i + 1].path[len] != '/')
+		if (i + 1 >= changes->n_items ||
+			strncmp(changes->items[i + 1].path, change->path, len) != 0 ||
+			changes->items[i + 1].path[len] != '/')
 			return "empty folder";
 	}
 	return NULL;
 }
 
-int patch_write(const abox_changes *changes, const struct view *now, const struct view *was, int fd, abox_error **reterr)
+int patch_write(const abox_changes *changes, const struct view *now, const struct view *was, int fd,
+	abox_error **reterr)
 {
-	struct writer writer = { .now = now, .was = was, .fd = fd };
+	struct writer writer = {.now = now, .was = was, .fd = fd};
 	int r = 0;
 
 	for (size_t i = 0; i < changes->n_items; i++) {

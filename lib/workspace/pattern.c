@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Matching of path patterns. The time is bounded by length of pattern times length of path: a star only ever goes
- * back to the newest star of its kind, which is enough, as an earlier one can gain nothing that the newest cannot.
+ * Matching of path patterns. The time is bounded by length of pattern times length of path: a star only ever
+ * goes back to the newest star of its kind, which is enough, as an earlier one can gain nothing that the
+ * newest cannot.
  */
 #include "workspace/pattern.h"
 
@@ -103,7 +104,8 @@ bool pattern_match(const char *pattern, const char *path)
 		if (*pattern && is_double_star(pattern, pattern_end)) {
 			pattern = star = next_part(pattern_end);
 			star_path = path;
-			/* At the end it means what is in the folder, not the folder: it needs one part at least. */
+			/* At the end it means what is in the folder, not the folder: it needs one part at
+			 * least. */
 			if (!*pattern)
 				return *path != 0;
 			continue;
@@ -112,7 +114,7 @@ bool pattern_match(const char *pattern, const char *path)
 			pattern = next_part(pattern_end);
 			path = next_part(path_end);
 			if (!*pattern)
-				return true;	/* all of the path, or a folder above it */
+				return true; /* all of the path, or a folder above it */
 			continue;
 		}
 		if (!star || !*star_path)
@@ -139,7 +141,8 @@ bool pattern_is_valid(const char *pattern)
 		const char *end = part_end(pattern);
 		size_t len = (size_t)(end - pattern);
 
-		if (len == 0 || (len == 1 && pattern[0] == '.') || (len == 2 && pattern[0] == '.' && pattern[1] == '.'))
+		if (len == 0 || (len == 1 && pattern[0] == '.') ||
+			(len == 2 && pattern[0] == '.' && pattern[1] == '.'))
 			return false;
 		for (const char *p = pattern; p < end; p++) {
 			const char *set = p;
@@ -157,7 +160,7 @@ bool pattern_is_valid(const char *pattern)
 		}
 		pattern = next_part(end);
 		if (*end == '/' && !*pattern)
-			return true;	/* a trailing slash is no more than emphasis */
+			return true; /* a trailing slash is no more than emphasis */
 	}
 	return true;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Patterns of paths below a workspace, as the spec has them: `?` and `*` within one part, `**` as a part of its own
- * across any number of parts, `[...]` a set of bytes, `\` takes the next byte as it is. A pattern that names a folder
- * means all that is in it too. There is no negation, and a leading dot is nothing special.
+ * Patterns of paths below a workspace, as the spec has them: `?` and `*` within one part, `**` as a part of
+ * its own across any number of parts, `[...]` a set of bytes, `\` takes the next byte as it is. A pattern
+ * that names a folder means all that is in it too. There is no negation, and a leading dot is nothing
+ * special.
  */
 #ifndef WORKSPACE_PATTERN_H
 #define WORKSPACE_PATTERN_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The gate: proof that certain paths and certain values are not in a tree that is to be frozen or to leave. It looks at
- * every byte of every file, every name, target and attribute, as they are; what is packed or encoded inside a file is
- * beyond it. It never says what a value is, nor where in a file it was found.
+ * The gate: proof that certain paths and certain values are not in a tree that is to be frozen or to leave.
+ * It looks at every byte of every file, every name, target and attribute, as they are; what is packed or
+ * encoded inside a file is beyond it. It never says what a value is, nor where in a file it was found.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +17,17 @@
 
 static int found(const char *place, abox_error **reterr)
 {
-	error_set(reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, place, "holds a secret that the run was given");
-	return error_remedy(reterr, ABOX_E_DENIED, "remove it from there, or put the path into a class that does not survive");
+	error_set(
+		reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, place, "holds a secret that the run was given");
+	return error_remedy(reterr, ABOX_E_DENIED,
+		"remove it from there, or put the path into a class that does not survive");
 }
 
 static bool holds_secret(const void *data, size_t len, const struct scan_rules *rules)
 {
 	for (size_t i = 0; i < rules->n_secrets; i++)
-		if (len >= rules->secrets[i].len && memmem(data, len, rules->secrets[i].data, rules->secrets[i].len))
+		if (len >= rules->secrets[i].len &&
+			memmem(data, len, rules->secrets[i].data, rules->secrets[i].len))
 			return true;
 	return false;
 }
@@ -38,11 +41,14 @@ static int check_rules(const struct scan_rules *rules, abox_error **reterr)
 	for (size_t i = 0; i < rules->n_secrets; i++)
 		if (!rules->secrets[i].data || rules->secrets[i].len < SCAN_SECRET_MIN)
 			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_WORKSPACE, NULL,
-				"a secret of fewer than %d bytes cannot be looked for: it would be found everywhere", SCAN_SECRET_MIN);
+				"a secret of fewer than %d bytes cannot be looked for: it would be found "
+				"everywhere",
+				SCAN_SECRET_MIN);
 	return 0;
 }
 
-int scan_bytes(const void *data, size_t len, const struct scan_rules *rules, const char *place, abox_error **reterr)
+int scan_bytes(
+	const void *data, size_t len, const struct scan_rules *rules, const char *place, abox_error **reterr)
 {
 	int r = check_rules(rules, reterr);
 
@@ -63,19 +69,20 @@ static size_t longest(const struct scan_rules *rules)
 struct scan {
 	const struct view *view;
 	const struct scan_rules *rules;
-	uint8_t *buffer;	/* CHUNK and what one secret may reach into it from before */
+	uint8_t *buffer; /* CHUNK and what one secret may reach into it from before */
 	size_t overlap;
 };
 
-/* One run of data; a secret may lie across two chunks. Zeros cannot be part of a hole's neighbour: runs that touch
- * are one. */
+/* One run of data; a secret may lie across two chunks. Zeros cannot be part of a hole's neighbour: runs that
+ * touch are one. */
 static int scan_run(const struct scan *scan, int fd, const struct content_run *run)
 {
 	uint64_t offset = run->offset, end = run->offset + run->len;
 	size_t kept = 0;
 
 	while (offset < end) {
-		ssize_t n = fd_pread_all(fd, scan->buffer + kept, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
+		ssize_t n = fd_pread_all(
+			fd, scan->buffer + kept, (size_t)MIN(end - offset, (uint64_t)CHUNK), offset);
 		size_t len;
 
 		if (n <= 0)
@@ -93,7 +100,7 @@ static int scan_run(const struct scan *scan, int fd, const struct content_run *r
 static int scan_content(const struct scan *scan, int fd, uint64_t size)
 {
 	_cleanup_(freep) struct content_run *runs = NULL;
-	struct content_run whole = { 0, size };
+	struct content_run whole = {0, size};
 	size_t n = 0;
 	int r = 0;
 
@@ -108,7 +115,7 @@ static int scan_content(const struct scan *scan, int fd, uint64_t size)
 
 static int scan_attributes(const struct scan *scan, int fd)
 {
-	_cleanup_(attribute_list_clear) struct attribute_list list = { 0 };
+	_cleanup_(attribute_list_clear) struct attribute_list list = {0};
 	int r;
 
 	r = attribute_list_read(fd, &list);
@@ -120,7 +127,8 @@ static int scan_attributes(const struct scan *scan, int fd)
 		if (r == -ENODATA)
 			r = 0;
 		else if (r >= 0)
-			r = holds_secret(value, len, scan->rules) || holds_secret(list.names[i], strlen(list.names[i]), scan->rules);
+			r = holds_secret(value, len, scan->rules) ||
+			    holds_secret(list.names[i], strlen(list.names[i]), scan->rules);
 	}
 	return r;
 }
@@ -166,11 +174,13 @@ static int scan_all(const struct scan *scan, const struct view *was, abox_error 
 	r = view_walk_new(scan->view, was, &walk);
 	while (r >= 0 && (r = view_walk_next(walk, &step, reterr)) > 0) {
 		if (!step.now.st.st_mode)
-			continue;	/* deleted */
+			continue; /* deleted */
 		/* A pattern of what is in a folder does not name the folder; an empty one may stay. */
 		if (pattern_match_any(scan->rules->never, step.path)) {
-			error_set(reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, step.path, "may never be kept");
-			return error_remedy(reterr, ABOX_E_DENIED, "remove it before, or write another pattern for `never`");
+			error_set(
+				reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, step.path, "may never be kept");
+			return error_remedy(reterr, ABOX_E_DENIED,
+				"remove it before, or write another pattern for `never`");
 		}
 		r = scan_step(scan, &step);
 		if (r > 0)
@@ -178,15 +188,16 @@ static int scan_all(const struct scan *scan, const struct view *was, abox_error 
 		if (r == -ENOMEM)
 			return ABOX_E_MEMORY;
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, step.path, -r, "cannot be looked through");
+			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, step.path, -r,
+				"cannot be looked through");
 	}
 	return r;
 }
 
 int scan_view(const struct view *view, size_t n_new, const struct scan_rules *rules, abox_error **reterr)
 {
-	struct view was = { view->layers + n_new, view->n_layers - n_new };
-	struct scan scan = { .view = view, .rules = rules, .overlap = longest(rules) };
+	struct view was = {view->layers + n_new, view->n_layers - n_new};
+	struct scan scan = {.view = view, .rules = rules, .overlap = longest(rules)};
 	int r;
 
 	r = check_rules(rules, reterr);

@@ -106,14 +106,14 @@ static int freeze_live(abox_workspace *workspace, const struct layer_record *lay
 	return workspace_commit(workspace, next, reterr);
 }
 
-/* Whole trees: the snapshot is a copy, and the live layer stays what it is. */
+/* Whole trees, and layers that are in use: the snapshot is a copy, and the live layer stays what it is. */
 static int copy_live(abox_workspace *workspace, const struct abox_snapshot_options *options,
 	struct workspace_record *next, abox_error **reterr)
 {
 	bool direct = next->mode == WORKSPACE_DIRECT;
 	struct tree_copy copy = {
 		.flags = direct ? 0 : TREE_COPY_LAYER, .flavour = next->flavour, .ids = next->ids};
-	struct layer_record layer = {.is_full = true, .is_base = direct};
+	struct layer_record layer = {.is_full = direct || next->is_full, .is_base = direct};
 	_cleanup_(layer_stack_clear) struct layer_stack stack = LAYER_STACK_INIT;
 	_cleanup_(layer_build_clear) struct layer_build build = LAYER_BUILD_INIT;
 	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
@@ -125,6 +125,7 @@ static int copy_live(abox_workspace *workspace, const struct abox_snapshot_optio
 	r = layer_build_begin(&build, reterr);
 	if (r < 0)
 		return r;
+	build.flavour = next->flavour;
 	build.ids = next->ids;
 	r = tree_copy(stack.top_fd, build.data_fd, &copy, reterr);
 	if (r < 0)
@@ -226,6 +227,28 @@ int abox_workspace_snapshot(abox_workspace *workspace, const struct abox_snapsho
 	if (retid)
 		*retid = steal_ptr(id);
 	return 0;
+}
+
+int workspace_snapshot_in_use(abox_workspace *workspace, const struct abox_snapshot_options *options,
+	char retid[STORE_ID_BYTES], abox_error **reterr)
+{
+	static const struct abox_snapshot_options defaults = ABOX_SNAPSHOT_OPTIONS_INIT;
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
+	int r;
+
+	options = options ? options : &defaults;
+	r = check_snapshot_options(options, reterr);
+	if (r < 0)
+		return r;
+	if (options->name && workspace_record_find(&workspace->record, options->name))
+		return error_set(reterr, ABOX_E_EXISTS, STAGE, options->name,
+			"the workspace has a snapshot of this name");
+	r = workspace_record_copy(&workspace->record, &next);
+	if (r >= 0)
+		r = copy_live(workspace, options, &next, reterr);
+	if (r >= 0)
+		memcpy(retid, workspace->record.head, STORE_ID_BYTES);
+	return r;
 }
 
 /* The record of a fork: what it inherits is the base, the ids and the layers; nothing of the run. */
@@ -438,6 +461,54 @@ static int restore_snapshot(
 	store_lock_fd = fd_close(store_lock_fd);
 	layer_discard(workspace->home_fd, old);
 	return 0;
+}
+
+/* The live layer is made anew from the base layer, or empty where there is none. */
+static int reset_to_base(abox_workspace *workspace, abox_error **reterr)
+{
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
+	_cleanup_(layer_build_clear) struct layer_build whole = LAYER_BUILD_INIT;
+	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
+	char old[STORE_ID_BYTES], above[STORE_ID_BYTES];
+	int r;
+
+	memcpy(old, workspace->record.live, STORE_ID_BYTES);
+	r = workspace_record_copy(&workspace->record, &next);
+	if (r >= 0 && next.parent[0])
+		r = build_whole_live(workspace->home_fd, next.parent, &next, &whole, above, reterr);
+	if (r >= 0)
+		r = home_lock_store(workspace->home_fd, &store_lock_fd, reterr);
+	if (r < 0)
+		return r;
+	if (next.parent[0])
+		memcpy(next.live, whole.id, STORE_ID_BYTES);
+	else
+		r = layer_new_live(workspace->home_fd, next.flavour, &next.ids, -EBADF, next.live, reterr);
+	next.boot[0] = 0;
+	if (r >= 0)
+		r = workspace_commit(workspace, &next, reterr);
+	if (r < 0)
+		return r;
+	layer_build_taken(&whole);
+	store_lock_fd = fd_close(store_lock_fd);
+	layer_discard(workspace->home_fd, old);
+	return 0;
+}
+
+int workspace_reset_whole(abox_workspace *workspace, abox_error **reterr)
+{
+	const struct snapshot_record *head =
+		workspace->record.head[0] ? workspace_record_find(&workspace->record, workspace->record.head)
+					  : NULL;
+
+	if (head)
+		return restore_snapshot(workspace, head, reterr);
+	if (workspace->record.base.snapshot[0])
+		return error_remedy(reterr,
+			error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, workspace->record.id,
+				"a fork without overlay has no state of its own to go back to"),
+			"take a snapshot of it before it is used");
+	return reset_to_base(workspace, reterr);
 }
 
 int abox_workspace_restore(abox_workspace *workspace, const char *snapshot, abox_error **reterr)

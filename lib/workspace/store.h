@@ -123,8 +123,10 @@ enum workspace_mode workspace_mode(const abox_workspace *workspace);
 enum workspace_lock { WORKSPACE_SHARED = 0, WORKSPACE_EXCLUSIVE = 1 };
 int workspace_lock(abox_workspace *workspace, enum workspace_lock how, uint64_t timeout_usec, abox_error **reterr);
 void workspace_unlock(abox_workspace *workspace);
-/* For a helper that goes on holding it: a close-on-exec duplicate of the locked descriptor, or -errno. */
+/* For a helper that goes on holding it: a close-on-exec duplicate of the locked descriptor, or -errno. There the
+ * descriptor becomes the lock of a handle that was opened by id; it is consumed on failure too. */
 int workspace_lock_fd(const abox_workspace *workspace);
+int workspace_adopt_lock(abox_workspace *workspace, int lock_fd_taken, abox_error **reterr);
 
 /* The layers of the live workspace (snapshot NULL) or of one of its snapshots (id or name). Locked by the caller.
  * WORKSPACE_DIRECT: top_fd is the folder itself, nothing below it. ABOX_E_STATE: the base was replaced or is gone;
@@ -138,6 +140,11 @@ int workspace_open_stack(abox_workspace *workspace, const char *snapshot, struct
  */
 int workspace_begin_use(abox_workspace *workspace, abox_error **reterr);
 int workspace_end_use(abox_workspace *workspace, abox_error **reterr);
+/* A snapshot while a box has the workspace mounted and is frozen (or nothing writes): the change is copied, the live
+ * layer stays what and where it is. Locked exclusively (by the holder, see workspace_adopt_lock()). */
+struct abox_snapshot_options;
+int workspace_snapshot_in_use(abox_workspace *workspace, const struct abox_snapshot_options *options,
+	char retid[STORE_ID_BYTES], abox_error **reterr);
 /* The tree as one detached mount: an overlay, or a clone where there is but one layer. `overlay_flags` and `attributes`
  * are those of kernel/mount.h; flavour and read-only (a snapshot) follow from the stack. For a box of root, whoever
  * calls it puts an idmapped mount in the place of a base of the host first. The kernel wants layers that were opened in

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The walk through one merged tree, or two side by side. It needs memory for the names on the way down and no more;
- * descriptors stay below a bound whatever the depth: folders far above are closed and opened again, by their names
- * from the root, when the walk comes back to them.
+ * The walk through one merged tree, or two side by side. It needs memory for the names on the way down and no
+ * more; descriptors stay below a bound whatever the depth: folders far above are closed and opened again, by
+ * their names from the root, when the walk comes back to them.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "workspace/view.h"
 
-#define MAX_OPEN 256	/* descriptors of folders, all levels and both trees together */
+#define MAX_OPEN 256 /* descriptors of folders, all levels and both trees together */
 
 struct frame {
 	struct view_dir now;
@@ -21,17 +21,17 @@ struct frame {
 	bool has_now;
 	bool has_was;
 	bool open;
-	char **names;		/* sorted, each once */
+	char **names; /* sorted, each once */
 	size_t n_names;
 	size_t next;
-	size_t path_len;	/* of the folder itself, in the walk's path */
+	size_t path_len; /* of the folder itself, in the walk's path */
 };
 
 struct view_walk {
 	struct view now;
 	struct view was;
 	bool two;
-	unsigned int n_new;	/* layers of `now` above those of `was`; 0: they have nothing in common */
+	unsigned int n_new; /* layers of `now` above those of `was`; 0: they have nothing in common */
 	struct frame *frames;
 	size_t n_frames;
 	size_t n_allocated;
@@ -39,7 +39,7 @@ struct view_walk {
 	char *path;
 	size_t path_len;
 	size_t path_allocated;
-	bool enter;		/* the last step was a folder, to be gone into */
+	bool enter; /* the last step was a folder, to be gone into */
 	bool enter_now;
 	bool enter_was;
 };
@@ -58,7 +58,7 @@ static void frame_clear(struct view_walk *walk, struct frame *frame)
 	for (size_t i = 0; i < frame->n_names; i++)
 		free(frame->names[i]);
 	free(frame->names);
-	*frame = (struct frame){ 0 };
+	*frame = (struct frame){0};
 }
 
 static void frame_opened(struct view_walk *walk, struct frame *frame)
@@ -176,8 +176,8 @@ static bool is_above(const struct view_walk *walk, const struct frame *frame, si
 	if (frame->now.n_parts - n != frame->was.n_parts)
 		return false;
 	for (size_t i = 0; i < frame->was.n_parts; i++)
-		if (frame->now.parts[n + i].device != frame->was.parts[i].device
-			|| frame->now.parts[n + i].inode != frame->was.parts[i].inode)
+		if (frame->now.parts[n + i].device != frame->was.parts[i].device ||
+			frame->now.parts[n + i].inode != frame->was.parts[i].inode)
 			return false;
 	*retn_parts = n;
 	return true;
@@ -185,7 +185,7 @@ static bool is_above(const struct view_walk *walk, const struct frame *frame, si
 
 static int frame_read(const struct view_walk *walk, struct frame *frame)
 {
-	struct names names = { 0 };
+	struct names names = {0};
 	size_t n_parts = frame->now.n_parts;
 	bool above = is_above(walk, frame, &n_parts);
 	int r = 0;
@@ -201,14 +201,17 @@ static int frame_read(const struct view_walk *walk, struct frame *frame)
 }
 
 /* Opens the folders of a frame whose parent frame is open. */
-static int frame_open(struct view_walk *walk, struct frame *frame, const struct frame *parent, const char *name)
+static int frame_open(
+	struct view_walk *walk, struct frame *frame, const struct frame *parent, const char *name)
 {
 	int r = 0;
 
 	if (frame->has_now)
-		r = parent ? view_open_dir(&walk->now, &parent->now, name, &frame->now) : view_open_root(&walk->now, &frame->now);
+		r = parent ? view_open_dir(&walk->now, &parent->now, name, &frame->now)
+			   : view_open_root(&walk->now, &frame->now);
 	if (r >= 0 && frame->has_was)
-		r = parent ? view_open_dir(&walk->was, &parent->was, name, &frame->was) : view_open_root(&walk->was, &frame->was);
+		r = parent ? view_open_dir(&walk->was, &parent->was, name, &frame->was)
+			   : view_open_root(&walk->was, &frame->was);
 	if (r >= 0)
 		frame_opened(walk, frame);
 	else {
@@ -232,7 +235,7 @@ static int push(struct view_walk *walk, bool has_now, bool has_was, const char *
 		walk->n_allocated = allocated;
 	}
 	frame = &walk->frames[walk->n_frames++];
-	*frame = (struct frame){ .has_now = has_now, .has_was = has_was, .path_len = path_len };
+	*frame = (struct frame){.has_now = has_now, .has_was = has_was, .path_len = path_len};
 	return frame_open(walk, frame, walk->n_frames > 1 ? frame - 1 : NULL, name);
 }
 
@@ -268,7 +271,8 @@ int view_walk_new(const struct view *now, const struct view *was, struct view_wa
 	if (was) {
 		walk->was = *was;
 		walk->two = true;
-		if (was->n_layers < now->n_layers && was->layers == now->layers + (now->n_layers - was->n_layers))
+		if (was->n_layers < now->n_layers &&
+			was->layers == now->layers + (now->n_layers - was->n_layers))
 			walk->n_new = (unsigned int)(now->n_layers - was->n_layers);
 	}
 	*ret = walk;
@@ -306,7 +310,7 @@ static int step(struct view_walk *walk, struct frame *frame, struct view_step *r
 	const char *name = frame->names[frame->next++];
 	int r;
 
-	*ret = (struct view_step){ .name = name };
+	*ret = (struct view_step){.name = name};
 	r = path_set(walk, frame->path_len, name);
 	if (r < 0)
 		return r;
@@ -364,8 +368,8 @@ int view_walk_next(struct view_walk *walk, struct view_step *ret, abox_error **r
 	if (r == -ENOMEM)
 		return ABOX_E_MEMORY;
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, walk->path && walk->path[0] ? walk->path : ".",
-			-r, "cannot read the workspace here");
+		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE,
+			walk->path && walk->path[0] ? walk->path : ".", -r, "cannot read the workspace here");
 	return r;
 }
 

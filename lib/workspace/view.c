@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The merged tree of some layers: one folder of it is the list of the folders that take part, and a name is looked
- * up in them from the newest on, by the rules of the kernel's overlay: a character device 0:0 is a deletion, a folder
- * marked opaque hides what is below, a folder marked as moved goes on elsewhere in the layers below.
+ * The merged tree of some layers: one folder of it is the list of the folders that take part, and a name is
+ * looked up in them from the newest on, by the rules of the kernel's overlay: a character device 0:0 is a
+ * deletion, a folder marked opaque hides what is below, a folder marked as moved goes on elsewhere in the
+ * layers below.
  *
- * What is promised: the answer is that of a mount of the same layers, and no name leads out of a layer. What is left
- * to others: that the layers do not change meanwhile (the lock of the workspace, or a frozen box).
+ * What is promised: the answer is that of a mount of the same layers, and no name leads out of a layer. What
+ * is left to others: that the layers do not change meanwhile (the lock of the workspace, or a frozen box).
  */
 #include "workspace/view.h"
 
@@ -58,12 +59,13 @@ static int dir_add(struct view_dir *dir, int fd, unsigned int layer)
 		}
 		dir->parts = parts;
 	}
-	dir->parts[dir->n_parts++] = (struct view_part){ fd, layer, st.st_dev, st.st_ino };
+	dir->parts[dir->n_parts++] = (struct view_part){fd, layer, st.st_dev, st.st_ino};
 	return 0;
 }
 
 /* Reads a mark. Its length, 0 when it is not there, or -errno; value is NUL-terminated. */
-static ssize_t read_mark(const struct view *view, unsigned int layer, int fd, const char *name, char *value, size_t size)
+static ssize_t read_mark(
+	const struct view *view, unsigned int layer, int fd, const char *name, char *value, size_t size)
 {
 	const char *prefix = mark_prefixes[view->layers[layer].flavour];
 	char attribute[64];
@@ -124,7 +126,7 @@ int view_open_root(const struct view *view, struct view_dir *ret)
 
 int view_lookup(const struct view *view, const struct view_dir *dir, const char *name, struct view_entry *ret)
 {
-	*ret = (struct view_entry){ 0 };
+	*ret = (struct view_entry){0};
 	for (size_t i = 0; i < dir->n_parts; i++) {
 		const struct view_part *part = &dir->parts[i];
 
@@ -148,14 +150,15 @@ int view_lookup(const struct view *view, const struct view_dir *dir, const char 
 struct descent {
 	const struct view *view;
 	struct view_dir found;
-	char name[NAME_MAX + 1];	/* in the folders of the parents */
-	char path[PATH_MAX];		/* from the roots, once a folder was moved across; else empty */
+	char name[NAME_MAX + 1]; /* in the folders of the parents */
+	char path[PATH_MAX];     /* from the roots, once a folder was moved across; else empty */
 	bool stop;
 };
 
 /*
- * What a moved folder is called further down: an absolute path, or another name beside it. `post` is what of the path
- * is still to come (with its slash): a folder above the one that is looked for may have been moved as well.
+ * What a moved folder is called further down: an absolute path, or another name beside it. `post` is what of
+ * the path is still to come (with its slash): a folder above the one that is looked for may have been moved
+ * as well.
  */
 static int follow_redirect(struct descent *descent, unsigned int layer, int fd, const char *post)
 {
@@ -191,7 +194,8 @@ static int follow_redirect(struct descent *descent, unsigned int layer, int fd, 
 	return 0;
 }
 
-/* `name` in one folder of one layer: adds it when it is a folder, and says when the layers below do not count. */
+/* `name` in one folder of one layer: adds it when it is a folder, and says when the layers below do not
+ * count. */
 static int descend_part(struct descent *descent, int dir_fd, const char *name, unsigned int layer)
 {
 	struct stat st;
@@ -200,7 +204,7 @@ static int descend_part(struct descent *descent, int dir_fd, const char *name, u
 	fd = open_folder(dir_fd, name);
 	if (fd == -ENOENT)
 		return 0;
-	if (fd == -ENOTDIR || fd == -ELOOP) {	/* a file or a deletion: it hides what is below */
+	if (fd == -ENOTDIR || fd == -ELOOP) { /* a file or a deletion: it hides what is below */
 		descent->stop = true;
 		return 0;
 	}
@@ -242,7 +246,7 @@ static int descend_path(struct descent *descent, unsigned int layer)
 		if (!slash)
 			return descend_part(descent, fd, rest, layer);
 		*slash = 0;
-		if (strcmp(rest, "..") == 0 || !*rest)	/* Security: never out of the layer */
+		if (strcmp(rest, "..") == 0 || !*rest) /* Security: never out of the layer */
 			return -EUCLEAN;
 		next = open_folder(fd, rest);
 		if (next == -ENOENT)
@@ -321,15 +325,16 @@ int view_open_file(const struct view *view, const struct view_dir *dir, const ch
 	(void)view;
 	if (!part)
 		return -ENOENT;
-	/* Security: nothing but a regular file is ever opened for reading; O_NONBLOCK in case it was replaced. */
+	/* Security: nothing but a regular file is ever opened for reading; O_NONBLOCK in case it was
+	 * replaced. */
 	flags |= S_ISREG(entry->st.st_mode) ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH;
 	fd = openat(part->fd, name, flags);
 	if (fd < 0)
 		return -errno;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if (st.st_dev != entry->st.st_dev || st.st_ino != entry->st.st_ino
-		|| (st.st_mode & S_IFMT) != (entry->st.st_mode & S_IFMT))
+	if (st.st_dev != entry->st.st_dev || st.st_ino != entry->st.st_ino ||
+		(st.st_mode & S_IFMT) != (entry->st.st_mode & S_IFMT))
 		return -ESTALE;
 	*retfd = steal_fd(fd);
 	return 0;

@@ -39,12 +39,14 @@ void workspace_now(int64_t *retsec, uint32_t *retnsec)
 	struct timespec begin, now;
 
 	/* Files get the time of the last tick: what changes in the rest of this one would seem to be from
-	 * before. */
-	clock_gettime(CLOCK_REALTIME_COARSE, &begin);
+	 * before. Newer kernels (6.13) give a finer time to a file that somebody has looked at, so the
+	 * moment itself must be fine too, or what was changed just before would seem to be from after. */
+	clock_gettime(CLOCK_REALTIME, &begin);
 	do {
 		nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
 		clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	} while (now.tv_sec == begin.tv_sec && now.tv_nsec == begin.tv_nsec);
+	} while (now.tv_sec < begin.tv_sec ||
+		(now.tv_sec == begin.tv_sec && now.tv_nsec <= begin.tv_nsec));
 	*retsec = begin.tv_sec;
 	*retnsec = (uint32_t)begin.tv_nsec;
 }
@@ -308,6 +310,31 @@ int workspace_lock_fd(const abox_workspace *workspace)
 	int fd = workspace->lock_fd < 0 ? -1 : fcntl(workspace->lock_fd, F_DUPFD_CLOEXEC, 3);
 
 	return fd < 0 ? -errno : fd;
+}
+
+int workspace_adopt_lock(abox_workspace *workspace, int lock_fd_taken, abox_error **reterr)
+{
+	_cleanup_(fd_closep) int fd = lock_fd_taken;
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	struct stat ours, given;
+	int r;
+
+	if (workspace->lock_depth > 0)
+		return error_set(reterr, ABOX_E_STATE, STAGE, workspace->record.id, "the handle has a lock");
+	/* It is this workspace's lock, and it is locked through this descriptor: to lock it again changes
+	 * nothing. */
+	if (fstat(fd, &given) < 0 || fstatat(workspace->dir_fd, "lock", &ours, AT_SYMLINK_NOFOLLOW) < 0 ||
+		given.st_dev != ours.st_dev || given.st_ino != ours.st_ino ||
+		fcntl(fd, F_OFD_SETLK, &lock) < 0)
+		return error_set(reterr, ABOX_E_INVALID, STAGE, workspace->record.id,
+			"not the lock of this workspace");
+	r = workspace_refresh(workspace, reterr);
+	if (r < 0)
+		return r;
+	workspace->lock_fd = steal_fd(fd);
+	workspace->lock = WORKSPACE_EXCLUSIVE;
+	workspace->lock_depth = 1;
+	return 0;
 }
 
 int workspace_open_stage(abox_workspace *workspace, const char *name, int *retfd, abox_error **reterr)

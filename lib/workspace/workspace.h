@@ -44,6 +44,8 @@ int workspace_each(int home_fd, int (*fn)(void *userdata, abox_workspace *worksp
 	uint64_t *retn_unreadable, abox_error **reterr);
 /* The layers from `top` down with the base; "" gives the base alone, if it is a folder of the host. */
 int workspace_open_chain(abox_workspace *workspace, const char *top, struct layer_stack *retstack, abox_error **reterr);
+/* A workspace of whole trees goes back to its newest snapshot, or to its base. Locked exclusively. */
+int workspace_reset_whole(abox_workspace *workspace, abox_error **reterr);
 /* Merges the newest layers of a chain that has become long. Locked exclusively. 0 also when there is nothing to do. */
 int workspace_merge(abox_workspace *workspace, abox_error **reterr);
 /* Removes what nothing leads to any more. The lock of the store is not held. */

@@ -162,16 +162,19 @@ static void list_step(const struct view *view, const struct view_step *step, str
 	char hex[DIGEST_TEXT_BYTES] = "";
 	uint64_t len = 0;
 
-	if (S_ISLNK(step->now.st.st_mode) && view_read_link(view, step->now_dir, step->name, &step->now, &target) < 0)
+	if (S_ISLNK(step->now.st.st_mode) &&
+		view_read_link(view, step->now_dir, step->name, &step->now, &target) < 0)
 		text_add(list, "(no target) ");
 	if (S_ISREG(step->now.st.st_mode)) {
-		if (view_open_file(view, step->now_dir, step->name, &step->now, &fd) < 0 || content_digest(fd, digest, &len) < 0)
+		if (view_open_file(view, step->now_dir, step->name, &step->now, &fd) < 0 ||
+			content_digest(fd, digest, &len) < 0)
 			text_add(list, "(cannot be read) ");
 		else
 			hex_encode(digest, sizeof(digest), hex);
 	}
 	text_add_escaped(list, step->path, strlen(step->path));
-	text_printf(list, " %o %llu %s%s\n", step->now.st.st_mode, (unsigned long long)len, hex, target ? target : "");
+	text_printf(list, " %o %llu %s%s\n", step->now.st.st_mode, (unsigned long long)len, hex,
+		target ? target : "");
 }
 
 char *list_view(const struct view *view)
@@ -195,9 +198,9 @@ char *list_view(const struct view *view)
 
 char *list_tree(int dir_fd)
 {
-	struct view_layer layer = { .root_fd = dir_fd, .flavour = VIEW_PLAIN };
+	struct view_layer layer = {.root_fd = dir_fd, .flavour = VIEW_PLAIN};
 
-	return list_view(&(struct view){ &layer, 1 });
+	return list_view(&(struct view){&layer, 1});
 }
 
 int in_child(int (*fn)(int report_fd, void *data), void *data, char *ret, size_t size)
@@ -212,7 +215,7 @@ int in_child(int (*fn)(int report_fd, void *data), void *data, char *ret, size_t
 	if (pid < 0)
 		return -errno;
 	if (pid == 0) {
-		alarm(60);	/* bounded, whatever happens */
+		alarm(60); /* bounded, whatever happens */
 		close(pipe_fds[0]);
 		_exit(fn(pipe_fds[1], data) == 0 ? 0 : 1);
 	}

@@ -23,7 +23,7 @@ static struct scene scene;
 static int low = -EBADF, top = -EBADF, journal = -EBADF;
 static char target_path[128];
 static struct view_layer layers[2];
-static const struct view now = { layers, 2 }, was = { layers + 1, 1 };
+static const struct view now = {layers, 2}, was = {layers + 1, 1};
 static abox_changes *changes;
 static abox_error *error;
 static char *report;
@@ -44,15 +44,15 @@ static void make_trees(void)
 	low = make_folder("low");
 	top = make_folder("top");
 	journal = make_folder("journal");
-	layers[0] = (struct view_layer){ top, VIEW_USER };
-	layers[1] = (struct view_layer){ low, VIEW_PLAIN };
+	layers[0] = (struct view_layer){top, VIEW_USER};
+	layers[1] = (struct view_layer){low, VIEW_PLAIN};
 }
 
 static void set_up_in(const char *directory)
 {
 	cr_assert_eq(scene_begin_in(&scene, directory), 0);
 	snprintf(target_path, sizeof(target_path), "%s/low", scene.path);
-	options = (struct apply_options){ .owner_uid = UINT32_MAX, .owner_gid = UINT32_MAX };
+	options = (struct apply_options){.owner_uid = UINT32_MAX, .owner_gid = UINT32_MAX};
 	make_trees();
 	cr_assert(low >= 0 && top >= 0 && journal >= 0);
 }
@@ -202,7 +202,8 @@ Test(apply, refuses_drift, .init = set_up, .fini = tear_down)
 	cr_expect_str_eq(get(low, "d"), "new");
 }
 
-/* A file that was touched after the base was taken has drifted even with the same bytes; our own applies are known. */
+/* A file that was touched after the base was taken has drifted even with the same bytes; our own applies are
+ * known. */
 Test(apply, knows_its_own_writes_from_those_of_others, .init = set_up, .fini = tear_down)
 {
 	struct timespec since;
@@ -222,7 +223,7 @@ Test(apply, knows_its_own_writes_from_those_of_others, .init = set_up, .fini = t
 	compare();
 	cr_assert_eq(apply(), 0, "%s", abox_error_get_message(error));
 	cr_expect_str_eq(get(low, "a"), "three");
-	put(low, "b", "one");	/* somebody else wrote the same again */
+	put(low, "b", "one"); /* somebody else wrote the same again */
 	put(top, "b", "two");
 	compare();
 	cr_expect_eq(apply(), ABOX_E_CONFLICT);
@@ -375,15 +376,16 @@ Test(apply, random_sets_arrive_whole, .init = set_up, .fini = tear_down, .timeou
 		random_trees(&state, 60);
 		compare();
 		wanted = list_view(&now);
-		cr_assert_eq(apply(), 0, "seed %llu: %s: %s", first_seed() + (unsigned)i, abox_error_get_place(error),
-			abox_error_get_message(error));
+		cr_assert_eq(apply(), 0, "seed %llu: %s: %s", first_seed() + (unsigned)i,
+			abox_error_get_place(error), abox_error_get_message(error));
 		got = list_tree(low);
 		cr_assert_str_eq(got, wanted, "seed %llu", first_seed() + (unsigned)i);
 		cr_assert(is_clean());
 	}
 }
 
-/* kill -9 at a random moment: after recovery the folder is as before or as wanted, never a mix, and nothing is left. */
+/* kill -9 at a random moment: after recovery the folder is as before or as wanted, never a mix, and nothing
+ * is left. */
 Test(apply, survives_being_killed, .init = set_up_in_memory, .fini = tear_down, .timeout = 600)
 {
 	int n = getenv("ABOX_TEST_LONG") ? 200 : 20, n_old = 0, n_new = 0;
@@ -415,15 +417,16 @@ Test(apply, survives_being_killed, .init = set_up_in_memory, .fini = tear_down, 
 			kill(pid, SIGKILL);
 		}
 		cr_assert_eq(waitpid(pid, &status, 0), pid);
-		if (i == 0)	/* the first runs through and tells how long it takes */
+		if (i == 0) /* the first runs through and tells how long it takes */
 			usual = clock_monotonic_usec() - began;
 		r = apply_recover(journal, &error);
-		cr_assert_geq(r, 0, "seed %llu: %s: %s", seed, abox_error_get_place(error), abox_error_get_message(error));
+		cr_assert_geq(r, 0, "seed %llu: %s: %s", seed, abox_error_get_place(error),
+			abox_error_get_message(error));
 		got = list_tree(low);
 		n_old += strcmp(got, before) == 0;
 		n_new += strcmp(got, wanted) == 0;
-		cr_assert(strcmp(got, before) == 0 || strcmp(got, wanted) == 0, "seed %llu:\nbefore:\n%s\nwanted:\n%s\ngot:\n%s",
-			seed, before, wanted, got);
+		cr_assert(strcmp(got, before) == 0 || strcmp(got, wanted) == 0,
+			"seed %llu:\nbefore:\n%s\nwanted:\n%s\ngot:\n%s", seed, before, wanted, got);
 		cr_assert(is_clean(), "seed %llu", seed);
 	}
 	cr_log_info("killed %d times: %d old, %d new", n, n_old, n_new);

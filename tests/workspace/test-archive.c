@@ -23,7 +23,7 @@
 static struct scene scene;
 static int low = -EBADF, top = -EBADF, out = -EBADF;
 static struct view_layer layers[2];
-static const struct view view = { layers, 2 };
+static const struct view view = {layers, 2};
 static struct layer_ids ids;
 static struct archive_lost lost;
 static abox_error *error;
@@ -36,10 +36,10 @@ static void set_up(void)
 	top = make_root(&scene, "top");
 	out = make_root(&scene, "out");
 	cr_assert(low >= 0 && top >= 0 && out >= 0);
-	layers[0] = (struct view_layer){ top, VIEW_USER, true };
-	layers[1] = (struct view_layer){ low, VIEW_PLAIN, true };
+	layers[0] = (struct view_layer){top, VIEW_USER, true};
+	layers[1] = (struct view_layer){low, VIEW_PLAIN, true};
 	layer_ids_of_process(geteuid(), getegid(), &ids);
-	lost = (struct archive_lost){ 0 };
+	lost = (struct archive_lost){0};
 }
 
 static void tear_down(void)
@@ -150,9 +150,9 @@ static void make_rich_tree(void)
 	cr_assert_eq(pwrite(fd, "end", 3, ((off_t)3 << 30) - 3), 3);
 	close(fd);
 	put(top, "old", "before 1970");
-	utimensat(top, "old", (struct timespec[]){ { -5, 250000000 }, { -5, 250000000 } }, 0);
-	utimensat(top, "d/tool", (struct timespec[]){ { 1, 0 }, { 1234567890, 123456789 } }, 0);
-	utimensat(top, "d", (struct timespec[]){ { 1, 0 }, { 1000000000, 0 } }, 0);
+	utimensat(top, "old", (struct timespec[]){{-5, 250000000}, {-5, 250000000}}, 0);
+	utimensat(top, "d/tool", (struct timespec[]){{1, 0}, {1234567890, 123456789}}, 0);
+	utimensat(top, "d", (struct timespec[]){{1, 0}, {1000000000, 0}}, 0);
 	cr_assert_eq(fchmodat(top, "empty", 0511, 0), 0);
 }
 
@@ -160,22 +160,24 @@ static void make_rich_tree(void)
 Test(archive, round_trip_is_exact, .init = set_up, .fini = tear_down, .timeout = 60)
 {
 	_cleanup_(freep) char *wanted = NULL, *got = NULL;
-	struct view_layer again = { .flavour = VIEW_PLAIN };
+	struct view_layer again = {.flavour = VIEW_PLAIN};
 	char first[DIGEST_TEXT_BYTES], value[8] = "";
 	struct stat a, b;
 	int fd;
 
 	make_rich_tree();
-	cr_assert_eq(export_to("one.tgz", NULL), 0, "%s: %s", abox_error_get_place(error), abox_error_get_message(error));
+	cr_assert_eq(export_to("one.tgz", NULL), 0, "%s: %s", abox_error_get_place(error),
+		abox_error_get_message(error));
 	cr_expect_eq(lost.n_lost, 0, "%s", lost.list.data);
 	strcpy(first, digest);
-	cr_assert_eq(import_from("one.tgz", first, NULL), 0, "%s: %s", abox_error_get_place(error), abox_error_get_message(error));
+	cr_assert_eq(import_from("one.tgz", first, NULL), 0, "%s: %s", abox_error_get_place(error),
+		abox_error_get_message(error));
 	wanted = list_view(&view);
 	got = list_tree(out);
 	cr_expect_str_eq(got, wanted);
 	again.root_fd = out;
 	fd = open_file("two.tgz", O_WRONLY | O_CREAT);
-	cr_assert_eq(archive_export(&(struct view){ &again, 1 }, &ids, NULL, fd, &lost, digest, &error), 0);
+	cr_assert_eq(archive_export(&(struct view){&again, 1}, &ids, NULL, fd, &lost, digest, &error), 0);
 	close(fd);
 	cr_expect_str_eq(digest, first);
 	cr_expect(same_files("one.tgz", "two.tgz"));
@@ -197,7 +199,7 @@ Test(archive, round_trip_is_exact, .init = set_up, .fini = tear_down, .timeout =
 /* Another program reads what we write, and we read what it writes. */
 Test(archive, tar_and_we_understand_each_other, .init = set_up, .fini = tear_down, .timeout = 60)
 {
-	static const char *const formats[] = { "pax", "gnu", "ustar" };
+	static const char *const formats[] = {"pax", "gnu", "ustar"};
 	_cleanup_(freep) char *wanted = NULL, *theirs = NULL;
 	char command[512];
 	int fd;
@@ -205,8 +207,8 @@ Test(archive, tar_and_we_understand_each_other, .init = set_up, .fini = tear_dow
 	make_rich_tree();
 	fchmodat(top, "empty", 0755, 0);
 	cr_assert_eq(export_to("one.tgz", NULL), 0);
-	snprintf(command, sizeof(command), "mkdir %s/x && tar -xpzf %s/one.tgz -C %s/x 2>%s/tar-says", scene.path, scene.path,
-		scene.path, scene.path);
+	snprintf(command, sizeof(command), "mkdir %s/x && tar -xpzf %s/one.tgz -C %s/x 2>%s/tar-says",
+		scene.path, scene.path, scene.path, scene.path);
 	cr_expect_eq(system(command), 0);
 	wanted = list_view(&view);
 	fd = openat(scene.fd, "x/tree", O_RDONLY | O_DIRECTORY);
@@ -215,7 +217,7 @@ Test(archive, tar_and_we_understand_each_other, .init = set_up, .fini = tear_dow
 	for (size_t i = 0; i < ELEMENTSOF(formats); i++) {
 		_cleanup_(freep) char *got = NULL;
 
-		if (i == 2) {	/* what ustar cannot say */
+		if (i == 2) { /* what ustar cannot say */
 			unlinkat(fd, "sparse", 0);
 			unlinkat(fd, "long-target", 0);
 			unlinkat(fd, "old", 0);
@@ -225,11 +227,15 @@ Test(archive, tar_and_we_understand_each_other, .init = set_up, .fini = tear_dow
 			free(theirs);
 			theirs = list_tree(fd);
 		}
-		snprintf(command, sizeof(command), "tar -C %s/x/tree --format=%s -c%sf %s/theirs.tar .", scene.path, formats[i],
-			i == 0 ? "zS" : i == 1 ? "S" : "", scene.path);
+		snprintf(command, sizeof(command), "tar -C %s/x/tree --format=%s -c%sf %s/theirs.tar .",
+			scene.path, formats[i],
+			i == 0   ? "zS"
+			: i == 1 ? "S"
+				 : "",
+			scene.path);
 		cr_assert_eq(system(command), 0);
-		cr_assert_eq(extract_from("theirs.tar", NULL), 0, "%s: %s: %s", formats[i], abox_error_get_place(error),
-			abox_error_get_message(error));
+		cr_assert_eq(extract_from("theirs.tar", NULL), 0, "%s: %s: %s", formats[i],
+			abox_error_get_place(error), abox_error_get_message(error));
 		got = list_tree(out);
 		cr_expect_str_eq(got, theirs, "%s", formats[i]);
 	}
@@ -239,7 +245,7 @@ Test(archive, tar_and_we_understand_each_other, .init = set_up, .fini = tear_dow
 /* The same tree gives the same bytes whatever the order, place and hour of its making. */
 Test(archive, export_is_deterministic, .init = set_up, .fini = tear_down)
 {
-	const struct timespec times[2] = { { 5, 0 }, { 5, 0 } };
+	const struct timespec times[2] = {{5, 0}, {5, 0}};
 
 	put(low, "a", "1");
 	put(top, "b", "2");
@@ -284,7 +290,9 @@ static void raw_bytes(const void *data, size_t len)
 
 static void raw_header(char type, const char *name, const char *target, unsigned mode, size_t size)
 {
-	struct raw raw = { .type = type, .magic = "ustar\0" "00" };
+	struct raw raw = {.type = type,
+		.magic = "ustar\0"
+			 "00"};
 	unsigned sum = 0;
 	char number[32];
 
@@ -344,15 +352,32 @@ Test(archive, hostile_entries_are_refused_whole, .init = set_up, .fini = tear_do
 		const char *name, *target;
 		int code;
 	} rows[] = {
-		{ '0', "../x", "", ABOX_E_ESCAPE }, { '0', "/x", "", ABOX_E_ESCAPE }, { '0', "a/../../x", "", ABOX_E_ESCAPE },
-		{ '0', "a/../x", "", ABOX_E_ESCAPE }, { '0', "..", "", ABOX_E_ESCAPE }, { '5', "../d", "", ABOX_E_ESCAPE },
-		{ '2', "../l", "x", ABOX_E_ESCAPE }, { '1', "h", "../victim", ABOX_E_ESCAPE }, { '1', "h", "/etc/passwd", ABOX_E_ESCAPE },
-		{ '1', "h", "nothing", ABOX_E_ESCAPE }, { '1', "h", "link/victim", ABOX_E_ESCAPE }, { '1', "h", "link", ABOX_E_ESCAPE },
-		{ '0', "link/x", "", ABOX_E_ESCAPE }, { '5', "link/x", "", ABOX_E_ESCAPE }, { '2', "link/x", "y", ABOX_E_ESCAPE },
-		{ '0', "good/x", "", ABOX_E_ESCAPE }, { '0', "good", "", ABOX_E_DAMAGED }, { '2', "good", "x", ABOX_E_DAMAGED },
-		{ '5', "link", "", ABOX_E_ESCAPE }, { '5', "good", "", ABOX_E_ESCAPE }, { '3', "null", "", ABOX_E_DENIED },
-		{ '4', "disk", "", ABOX_E_DENIED }, { 'V', "volume", "", ABOX_E_UNSUPPORTED }, { 'M', "more", "", ABOX_E_UNSUPPORTED },
-		{ '2', "l", "", ABOX_E_DAMAGED }, { '0', "", "", ABOX_E_ESCAPE },
+		{'0', "../x", "", ABOX_E_ESCAPE},
+		{'0', "/x", "", ABOX_E_ESCAPE},
+		{'0', "a/../../x", "", ABOX_E_ESCAPE},
+		{'0', "a/../x", "", ABOX_E_ESCAPE},
+		{'0', "..", "", ABOX_E_ESCAPE},
+		{'5', "../d", "", ABOX_E_ESCAPE},
+		{'2', "../l", "x", ABOX_E_ESCAPE},
+		{'1', "h", "../victim", ABOX_E_ESCAPE},
+		{'1', "h", "/etc/passwd", ABOX_E_ESCAPE},
+		{'1', "h", "nothing", ABOX_E_ESCAPE},
+		{'1', "h", "link/victim", ABOX_E_ESCAPE},
+		{'1', "h", "link", ABOX_E_ESCAPE},
+		{'0', "link/x", "", ABOX_E_ESCAPE},
+		{'5', "link/x", "", ABOX_E_ESCAPE},
+		{'2', "link/x", "y", ABOX_E_ESCAPE},
+		{'0', "good/x", "", ABOX_E_ESCAPE},
+		{'0', "good", "", ABOX_E_DAMAGED},
+		{'2', "good", "x", ABOX_E_DAMAGED},
+		{'5', "link", "", ABOX_E_ESCAPE},
+		{'5', "good", "", ABOX_E_ESCAPE},
+		{'3', "null", "", ABOX_E_DENIED},
+		{'4', "disk", "", ABOX_E_DENIED},
+		{'V', "volume", "", ABOX_E_UNSUPPORTED},
+		{'M', "more", "", ABOX_E_UNSUPPORTED},
+		{'2', "l", "", ABOX_E_DAMAGED},
+		{'0', "", "", ABOX_E_ESCAPE},
 	};
 
 	put(scene.fd, "victim", "v");
@@ -366,8 +391,8 @@ Test(archive, hostile_entries_are_refused_whole, .init = set_up, .fini = tear_do
 		raw_entry(rows[i].type, rows[i].name, rows[i].target, 0644, "");
 		raw_end();
 		r = extract_from("raw.tar", NULL);
-		cr_expect_eq(r, rows[i].code, "%c %s -> %s gives %d: %s", rows[i].type, rows[i].name, rows[i].target, r,
-			abox_error_get_message(error));
+		cr_expect_eq(r, rows[i].code, "%c %s -> %s gives %d: %s", rows[i].type, rows[i].name,
+			rows[i].target, r, abox_error_get_message(error));
 		cr_expect_not(there(scene.fd, "x"), "%s", rows[i].name);
 	}
 	cr_assert_eq(fstatat(scene.fd, "victim", &st, 0), 0);
@@ -384,7 +409,8 @@ Test(archive, hostile_entries_are_refused_whole, .init = set_up, .fini = tear_do
 	cr_expect(S_ISLNK(mode_of(out, "link")));
 }
 
-/* Set-id bits and attributes that give rights do not arrive, and the list says so (T2-5); a fifo arrives as one. */
+/* Set-id bits and attributes that give rights do not arrive, and the list says so (T2-5); a fifo arrives as
+ * one. */
 Test(archive, rights_are_left_out, .init = set_up, .fini = tear_down, .timeout = 20)
 {
 	int fd;
@@ -430,7 +456,8 @@ Test(archive, damage_is_told, .init = set_up, .fini = tear_down, .timeout = 60)
 	for (off_t cut = st.st_size - 1; cut > 0; cut = cut * 3 / 4) {
 		int r;
 
-		snprintf(command, sizeof(command), "head -c %lld %s/one.tgz > %s/cut.tgz", (long long)cut, scene.path, scene.path);
+		snprintf(command, sizeof(command), "head -c %lld %s/one.tgz > %s/cut.tgz", (long long)cut,
+			scene.path, scene.path);
 		cr_assert_eq(system(command), 0);
 		r = import_from("cut.tgz", NULL, NULL);
 		cr_expect(r == ABOX_E_DAMAGED, "cut at %lld: %d", (long long)cut, r);
@@ -441,13 +468,15 @@ Test(archive, damage_is_told, .init = set_up, .fini = tear_down, .timeout = 60)
 	snprintf(command, sizeof(command), "sed -i s/longer/larger/ %s/one.tar", scene.path);
 	cr_assert_eq(system(command), 0);
 	cr_expect_eq(import_from("one.tar", NULL, NULL), ABOX_E_DAMAGED);
-	snprintf(command, sizeof(command), "(cat %s/one.tgz; echo more) > %s/more.tgz", scene.path, scene.path);
+	snprintf(command, sizeof(command), "(cat %s/one.tgz; echo more) > %s/more.tgz", scene.path,
+		scene.path);
 	cr_assert_eq(system(command), 0);
 	cr_expect_eq(import_from("more.tgz", NULL, NULL), ABOX_E_DAMAGED);
 	snprintf(command, sizeof(command), "head -c 5000 /dev/urandom > %s/noise", scene.path);
 	cr_assert_eq(system(command), 0);
 	cr_expect_eq(extract_from("noise", NULL), ABOX_E_DAMAGED);
-	snprintf(command, sizeof(command), "gzip -dc %s/one.tgz | xz -1 > %s/one.xz 2>/dev/null || printf '\\3757zXZ' > %s/one.xz",
+	snprintf(command, sizeof(command),
+		"gzip -dc %s/one.tgz | xz -1 > %s/one.xz 2>/dev/null || printf '\\3757zXZ' > %s/one.xz",
 		scene.path, scene.path, scene.path);
 	cr_assert_eq(system(command), 0);
 	cr_expect_eq(extract_from("one.xz", NULL), ABOX_E_UNSUPPORTED);
@@ -479,15 +508,17 @@ Test(archive, tampered_exports_are_refused, .init = set_up, .fini = tear_down, .
 		snprintf(command, sizeof(command),
 			"cd %s && rm -rf x && mkdir x && cd x && tar -xpf ../one.tgz && %s && "
 			"tar --format=pax --numeric-owner --owner=%u --group=%u -cf ../bad.tar "
-			"$(ls -d agentbox-export plain tree/d tree/plain tree/extra manifest.jsonl 2>/dev/null | "
+			"$(ls -d agentbox-export plain tree/d tree/plain tree/extra manifest.jsonl "
+			"2>/dev/null | "
 			"sort -s -k1,1 | grep -v manifest; echo manifest.jsonl)",
-			scene.path, i < ELEMENTSOF(tampering) ? tampering[i] : "true", ids.inside_uid, ids.inside_gid);
+			scene.path, i < ELEMENTSOF(tampering) ? tampering[i] : "true", ids.inside_uid,
+			ids.inside_gid);
 		(void)!system(command);
 		if (i < ELEMENTSOF(tampering))
 			cr_expect_lt(import_from("bad.tar", NULL, NULL), 0, "%s", tampering[i]);
 		else
-			cr_expect_eq(import_from("bad.tar", NULL, NULL), 0, "%s: %s", abox_error_get_place(error),
-				abox_error_get_message(error));
+			cr_expect_eq(import_from("bad.tar", NULL, NULL), 0, "%s: %s",
+				abox_error_get_place(error), abox_error_get_message(error));
 	}
 	cr_assert_eq(import_from("one.tgz", first, NULL), 0, "%s", abox_error_get_message(error));
 	first[0] = first[0] == '0' ? '1' : '0';
@@ -497,7 +528,7 @@ Test(archive, tampered_exports_are_refused, .init = set_up, .fini = tear_down, .
 /* T2-10: what grows without end stops at the bound, in bytes as in files. */
 Test(archive, bombs_stop_at_the_bound, .init = set_up, .fini = tear_down, .timeout = 60)
 {
-	struct archive_bounds bytes = { .bytes = 1 << 20 }, files = { .files = 100 };
+	struct archive_bounds bytes = {.bytes = 1 << 20}, files = {.files = 100};
 	static char zeros[65536];
 	gzFile gz;
 	char path[128];
@@ -533,7 +564,8 @@ Test(archive, bombs_stop_at_the_bound, .init = set_up, .fini = tear_down, .timeo
 	cr_expect_eq(extract_from("raw.tar", NULL), 0);
 }
 
-/* T2-7, T2-8: 8 TiB of holes, a file of many names, a chain of 2,000 folders: packed and unpacked in bounded time. */
+/* T2-7, T2-8: 8 TiB of holes, a file of many names, a chain of 2,000 folders: packed and unpacked in bounded
+ * time. */
 Test(archive, extreme_trees_come_through, .init = set_up, .fini = tear_down, .timeout = 120)
 {
 	_cleanup_(freep) char *wanted = NULL, *got = NULL;
@@ -576,9 +608,10 @@ Test(archive, extreme_trees_come_through, .init = set_up, .fini = tear_down, .ti
 /* The gate: a path of `never` or a secret anywhere, and not a byte is written; the value is never told. */
 Test(scan, stops_secrets_and_never_paths, .init = set_up, .fini = tear_down, .timeout = 60)
 {
-	static const char *const never[] = { ".env", "**/*.pem", NULL };
-	const struct scan_secret secrets[] = { { "hunter2-hunter2", 15 } };
-	const struct scan_rules rules = { never, secrets, 1 }, short_rules = { NULL, &(struct scan_secret){ "abc", 3 }, 1 };
+	static const char *const never[] = {".env", "**/*.pem", NULL};
+	const struct scan_secret secrets[] = {{"hunter2-hunter2", 15}};
+	const struct scan_rules rules = {never, secrets, 1},
+				short_rules = {NULL, &(struct scan_secret){"abc", 3}, 1};
 	char *big = malloc(600000);
 	struct stat st;
 

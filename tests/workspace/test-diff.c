@@ -19,7 +19,7 @@
 static struct scene scene;
 static int low = -EBADF, top = -EBADF;
 static struct view_layer layers[2];
-static const struct view now = { layers, 2 }, was = { layers + 1, 1 };
+static const struct view now = {layers, 2}, was = {layers + 1, 1};
 static abox_changes *changes;
 static abox_error *error;
 
@@ -29,8 +29,8 @@ static void set_up(void)
 	low = make_root(&scene, "low");
 	top = make_root(&scene, "top");
 	cr_assert(low >= 0 && top >= 0);
-	layers[0] = (struct view_layer){ top, VIEW_USER };
-	layers[1] = (struct view_layer){ low, VIEW_PLAIN };
+	layers[0] = (struct view_layer){top, VIEW_USER};
+	layers[1] = (struct view_layer){low, VIEW_PLAIN};
 }
 
 static void tear_down(void)
@@ -144,7 +144,7 @@ Test(diff, digest_names_the_content, .init = set_up, .fini = tear_down)
 {
 	_cleanup_(freep) char *json = NULL;
 	_cleanup_(json_unrefp) struct json *tree = NULL;
-	const struct json_bounds bounds = { 1 << 20, 16, ABOX_STAGE_WORKSPACE };
+	const struct json_bounds bounds = {1 << 20, 16, ABOX_STAGE_WORKSPACE};
 	char first[65], text[65];
 	const char *array;
 
@@ -153,7 +153,7 @@ Test(diff, digest_names_the_content, .init = set_up, .fini = tear_down)
 	put(top, "z \"quoted\"", "3");
 	compare();
 	strcpy(first, abox_changes_get_digest(changes));
-	utimensat(top, "a", (struct timespec[]){ { 1, 0 }, { 1, 0 } }, 0);
+	utimensat(top, "a", (struct timespec[]){{1, 0}, {1, 0}}, 0);
 	compare();
 	cr_expect_str_eq(first, abox_changes_get_digest(changes));
 	cr_assert_eq(abox_changes_dump(changes, &json), 0);
@@ -168,14 +168,17 @@ Test(diff, digest_names_the_content, .init = set_up, .fini = tear_down)
 	cr_expect_str_neq(first, abox_changes_get_digest(changes));
 }
 
-/* What would run on the host is named, with the keys of a git config but never their values (T3-1, T3-2, T3-4). */
+/* What would run on the host is named, with the keys of a git config but never their values (T3-1, T3-2,
+ * T3-4). */
 Test(diff, names_what_would_run_on_the_host, .init = set_up, .fini = tear_down)
 {
 	_cleanup_(freep) char *text = NULL;
 
 	put(low, ".git/HEAD", "ref: refs/heads/main\n");
-	put(top, ".git/config", "[core]\n\tfsmonitor = touch /tmp/PWNED\n\tbare = false\n[filter \"x\"]\n clean = secret-value\n"
-				"[alias] s = !sh\n");
+	put(top, ".git/config",
+		"[core]\n\tfsmonitor = touch /tmp/PWNED\n\tbare = false\n[filter \"x\"]\n clean = "
+		"secret-value\n"
+		"[alias] s = !sh\n");
 	put_mode(top, ".git/hooks/post-checkout", "#!/bin/sh\n", 0755);
 	put(top, "sub/HEAD", "ref: refs/heads/main\n");
 	put(top, "sub/config", "[core]\nhooksPath = x\n");
@@ -210,7 +213,7 @@ Test(diff, names_what_would_run_on_the_host, .init = set_up, .fini = tear_down)
 Test(diff, stands_odd_names_and_fifos, .init = set_up, .fini = tear_down, .timeout = 10)
 {
 	_cleanup_(freep) char *json = NULL, *text = NULL;
-	struct abox_change change = { .size = sizeof(change) };
+	struct abox_change change = {.size = sizeof(change)};
 
 	put(top, "\xff\n\t\x1b[31m", "x");
 	put(top, ".wh.x", "x");
@@ -249,7 +252,7 @@ Test(diff, passes_over_holes, .init = set_up, .fini = tear_down, .timeout = 10)
 /* Part of a set is a set: chosen paths with the folders they need, and a digest of its own. */
 Test(diff, selects_by_pattern, .init = set_up, .fini = tear_down)
 {
-	const char *patterns[] = { "a/b/**", "x", NULL }, *bad[] = { "../x", NULL };
+	const char *patterns[] = {"a/b/**", "x", NULL}, *bad[] = {"../x", NULL};
 	abox_changes *chosen = NULL;
 
 	put(top, "a/b/c", "1");
@@ -270,15 +273,16 @@ static int git(int dir_fd, const char *arguments)
 	int status;
 
 	snprintf(command, sizeof(command),
-		"cd /proc/self/fd/%d && HOME=/nonexistent GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null GIT_CEILING_DIRECTORIES=/ "
+		"cd /proc/self/fd/%d && HOME=/nonexistent GIT_CONFIG_NOSYSTEM=1 GIT_CONFIG_GLOBAL=/dev/null "
+		"GIT_CEILING_DIRECTORIES=/ "
 		"GIT_DIR=/nonexistent git %s",
 		dir_fd, arguments);
 	status = system(command);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Writes the patch, copies the base, lets git apply it there, and compares with the new tree. Modes but for the
- * executable bit are not part of a patch. */
+/* Writes the patch, copies the base, lets git apply it there, and compares with the new tree. Modes but for
+ * the executable bit are not part of a patch. */
 static void apply_by_git(const char *what)
 {
 	_cleanup_(freep) char *wanted = NULL, *got = NULL;
@@ -289,17 +293,20 @@ static void apply_by_git(const char *what)
 	r = patch_write(changes, &now, &was, fd, &error);
 	cr_assert_eq(r, 0, "%s: %s: %s", what, abox_error_get_place(error), abox_error_get_message(error));
 	close(fd);
-	snprintf(command, sizeof(command), "rm -rf %s/copy && cp -a %s/low %s/copy", scene.path, scene.path, scene.path);
+	snprintf(command, sizeof(command), "rm -rf %s/copy && cp -a %s/low %s/copy", scene.path, scene.path,
+		scene.path);
 	cr_assert_eq(system(command), 0);
 	copy_fd = openat(scene.fd, "copy", O_RDONLY | O_DIRECTORY);
-	cr_assert(changes->n_items == 0 || git(copy_fd, "apply --whitespace=nowarn ../patch") == 0, "%s", what);
+	cr_assert(
+		changes->n_items == 0 || git(copy_fd, "apply --whitespace=nowarn ../patch") == 0, "%s", what);
 	wanted = list_view(&now);
 	got = list_tree(copy_fd);
 	close(copy_fd);
 	cr_assert_str_eq(got, wanted, "%s", what);
 }
 
-/* The patch gives git what the box has: text, binary, links, renames, modes, odd names, no newline at the end. */
+/* The patch gives git what the box has: text, binary, links, renames, modes, odd names, no newline at the
+ * end. */
 Test(patch, is_taken_by_git, .init = set_up, .fini = tear_down, .timeout = 60)
 {
 	put(low, "text", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\nm\nn\n");
@@ -368,8 +375,8 @@ Test(patch, random_edits_are_taken_by_git, .init = set_up, .fini = tear_down, .t
 		for (int i = 0; i < 30; i++) {
 			bool folder = random_next(&state) % 2;
 
-			snprintf(path, sizeof(path), folder ? "%c/%c" : "%c%c", 'a' + (int)(random_next(&state) % 4),
-				'A' + (int)(random_next(&state) % 4));
+			snprintf(path, sizeof(path), folder ? "%c/%c" : "%c%c",
+				'a' + (int)(random_next(&state) % 4), 'A' + (int)(random_next(&state) % 4));
 			random_text(&state, text, sizeof(text));
 			put_mode(i < 15 ? low : top, path, text, random_next(&state) % 4 ? 0644 : 0755);
 			if (i >= 15 && random_next(&state) % 4 == 0) {
@@ -379,10 +386,11 @@ Test(patch, random_edits_are_taken_by_git, .init = set_up, .fini = tear_down, .t
 			}
 		}
 		compare();
-		snprintf(what, sizeof(what), "seed %llu", (unsigned long long)seed + (unsigned long long)round);
+		snprintf(what, sizeof(what), "seed %llu",
+			(unsigned long long)seed + (unsigned long long)round);
 		/* git removes folders that become empty; ours stay: a comparison needs none of those. */
 		for (char c = 'a'; c <= 'd'; c++) {
-			char name[8] = { c, '/', 'k', 0 };
+			char name[8] = {c, '/', 'k', 0};
 
 			put(low, name, "keeps the folder\n");
 		}

@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/path.h"
 #include "scene.h"
+#include "workspace/settle.h"
 
 TestSuite(store, .timeout = 300);
 
@@ -530,4 +531,176 @@ static void replaced_body(struct scene *scene)
 Test(store, replaced_base_is_refused)
 {
 	scene_play(replaced_body, 60);
+}
+
+static void settle_body(struct scene *scene)
+{
+	static const char *const scratch[] = {"tmp/**", "d/old", NULL}, *const keep[] = {"tmp/wanted", NULL};
+	static const char *const never[] = {".env", NULL};
+	struct scan_secret secret = {"s3cret-t0ken-value", 18};
+	struct settle_policy policy = {.action = SETTLE_SNAPSHOT, .scratch = scratch, .keep = keep};
+	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL;
+	struct abox_workspace_options options;
+	struct settle_result result;
+	abox_error *error = NULL;
+	char path[128];
+
+	CHECK(scene, put_file(scene->root_fd, "src/tmp/base", "base") == 0);
+	CHECK(scene, put_file(scene->root_fd, "src/d/old", "old") == 0);
+	options = options_of(scene, "src", ABOX_WORKSPACE_OVERLAY, path);
+	CALL(scene, abox_workspace_create(&options, &workspace, &error));
+	CHECK(scene, in_workspace(workspace, write_lines,
+			     "w tmp/a a\nw tmp/sub/b b\nw tmp/wanted w\nr tmp/base\nr d/old\nw kept k") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_settle(workspace, &policy, &result, &error));
+	CHECK(scene, result.snapshot[0] && result.n_pruned == 5);
+	workspace_unlock(workspace);
+	CHECK(scene, has_line(workspace, result.snapshot, "tmp/a", false));
+	CHECK(scene, has_line(workspace, result.snapshot, "tmp/sub", false));
+	CHECK(scene, has_line(workspace, result.snapshot, "tmp/wanted 100644 1 w", true));
+	CHECK(scene, has_line(workspace, result.snapshot, "tmp/base 100644 4 base", true));
+	CHECK(scene, has_line(workspace, result.snapshot, "d/old 100644 3 old", true));
+	CHECK(scene, has_line(workspace, result.snapshot, "kept 100644 1 k", true));
+
+	/* The gate: the path is named, the value is not, and nothing was frozen. */
+	policy.gate = (struct scan_rules){.never = never, .secrets = &secret, .n_secrets = 1};
+	CHECK(scene, in_workspace(workspace, write_lines, "w log/out before s3cret-t0ken-value after") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CHECK(scene, workspace_settle(workspace, &policy, &result, &error) == ABOX_E_DENIED);
+	CHECK(scene, strstr(abox_error_get_place(error), "log/out"));
+	CHECK(scene, !strstr(abox_error_get_message(error), "s3cret"));
+	error = abox_error_free(error);
+	CHECK(scene, workspace->record.n_snapshots == 1);
+	workspace_unlock(workspace);
+	CHECK(scene, in_workspace(workspace, write_lines, "r log\nw .env x") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	REFUSED(scene, ABOX_E_DENIED, workspace_settle(workspace, &policy, &result, &error));
+	policy.action = SETTLE_DISCARD;
+	CALL(scene, workspace_settle(workspace, &policy, &result, &error));
+	workspace_unlock(workspace);
+	CHECK(scene, has_line(workspace, NULL, ".env", false));
+	CHECK(scene, has_line(workspace, NULL, "kept 100644 1 k", true));
+	policy.action = SETTLE_KEEP;
+	CHECK(scene, in_workspace(workspace, write_lines, "w more m\nw tmp/a a") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_settle(workspace, &policy, &result, &error));
+	workspace_unlock(workspace);
+	CHECK(scene, !result.snapshot[0] && has_line(workspace, NULL, "more 100644 1 m", true));
+	CHECK(scene, has_line(workspace, NULL, "tmp/a", false));
+	policy.action = SETTLE_DISCARD;
+	policy.is_brief = true;
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_settle(workspace, &policy, &result, &error));
+	CHECK(scene, count_in(scene, "workspaces") == 0 && count_in(scene, "layers") == 0);
+}
+
+/* Scratch does not survive, what it hid of the base shows again, the gate refuses by path, and to discard is
+ * to have nothing of the run. */
+Test(store, settles_by_policy)
+{
+	scene_play(settle_body, 60);
+}
+
+static void in_use_body(struct scene *scene)
+{
+	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL, *recorder = NULL, *fork = NULL;
+	struct abox_workspace_options options;
+	char path[128], snapshot[STORE_ID_BYTES];
+	abox_error *error = NULL;
+	int fd;
+
+	CHECK(scene,
+		put_file(scene->root_fd, "src/f", "f") == 0 && put_file(scene->root_fd, "src/g", "g") == 0);
+	options = options_of(scene, "src", ABOX_WORKSPACE_OVERLAY, path);
+	CALL(scene, abox_workspace_create(&options, &workspace, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "w f changed\nr g\nd new") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	fd = workspace_lock_fd(workspace);
+	CALL(scene, abox_workspace_open(abox_workspace_get_id(workspace), &recorder, &error));
+	REFUSED(scene, ABOX_E_INVALID,
+		workspace_adopt_lock(recorder, openat(scene->root_fd, ".", O_RDONLY), &error));
+	CALL(scene, workspace_adopt_lock(recorder, fd, &error));
+	workspace_unlock(workspace);
+	REFUSED(scene, ABOX_E_BUSY, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_snapshot_in_use(recorder, NULL, snapshot, &error));
+	workspace_unlock(recorder);
+	CHECK(scene, in_workspace(workspace, write_lines, "w f later") == 0);
+	CALL(scene, abox_workspace_fork(workspace, snapshot, NULL, &fork, &error));
+	CHECK(scene, has_line(fork, NULL, "f 100644 7 changed", true));
+	CHECK(scene, has_line(fork, NULL, "g ", false));
+	CHECK(scene, has_line(workspace, NULL, "f 100644 5 later", true));
+}
+
+/* A helper that was given the lock takes a snapshot of layers that stay mounted. */
+Test(store, snapshot_of_layers_in_use)
+{
+	scene_play(in_use_body, 60);
+}
+
+static void reset_body(struct scene *scene)
+{
+	struct settle_policy policy = {.action = SETTLE_DISCARD};
+	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL;
+	struct abox_workspace_options options;
+	struct settle_result result;
+	abox_error *error = NULL;
+	char path[128];
+
+	CHECK(scene, put_file(scene->root_fd, "src/f", "f") == 0);
+	options = options_of(scene, "src", ABOX_WORKSPACE_COPY, path);
+	options.flags = ABOX_WORKSPACE_NO_OVERLAY;
+	CALL(scene, abox_workspace_create(&options, &workspace, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "w f changed\nw g g") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_settle(workspace, &policy, &result, &error));
+	workspace_unlock(workspace);
+	CHECK(scene,
+		has_line(workspace, NULL, "f 100644 1 f", true) && has_line(workspace, NULL, "g", false));
+	CHECK(scene, in_workspace(workspace, write_lines, "w f kept") == 0);
+	CALL(scene, abox_workspace_snapshot(workspace, NULL, NULL, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "w f lost") == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_settle(workspace, &policy, &result, &error));
+	workspace_unlock(workspace);
+	CHECK(scene, has_line(workspace, NULL, "f 100644 4 kept", true));
+}
+
+/* Without overlay, to discard is to go back to the newest snapshot, or to the base. */
+Test(store, discard_of_a_whole_tree)
+{
+	scene_play(reset_body, 60);
+}
+
+static void archive_body(struct scene *scene)
+{
+	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL, *none = NULL;
+	struct abox_workspace_options options = ABOX_WORKSPACE_OPTIONS_INIT;
+	char command[512], path[128];
+	abox_error *error = NULL;
+
+	CHECK(scene, put_file(scene->root_fd, "src/d/f", "f") == 0);
+	snprintf(command, sizeof(command),
+		"cd %s && tar -czf good.tgz -C src . && tar -cPf evil.tar src ../../tmp/../etc/hostname "
+		"&& echo no > text",
+		scene->root);
+	CHECK(scene, system(command) == 0);
+	snprintf(path, sizeof(path), "%s/good.tgz", scene->root);
+	options.source_kind = ABOX_SOURCE_TAR;
+	options.source = path;
+	CALL(scene, abox_workspace_create(&options, &workspace, &error));
+	CHECK(scene, has_line(workspace, NULL, "d/f 100644 1 f", true));
+	CHECK(scene, in_workspace(workspace, write_lines, "w d/f other") == 0);
+	snprintf(path, sizeof(path), "%s/evil.tar", scene->root);
+	CHECK(scene, abox_workspace_create(&options, &none, &error) < 0 && !none);
+	error = abox_error_free(error);
+	snprintf(path, sizeof(path), "%s/text", scene->root);
+	CHECK(scene, abox_workspace_create(&options, &none, &error) < 0 && !none);
+	error = abox_error_free(error);
+	CHECK(scene, count_in(scene, "workspaces") == 1 && count_in(scene, "layers") == 2);
+}
+
+/* T2-1: a workspace from an archive; a hostile one leaves nothing behind. */
+Test(store, from_an_archive)
+{
+	scene_play(archive_body, 60);
 }

@@ -16,33 +16,58 @@
 #include "workspace/pattern.h"
 #include "workspace/view.h"
 
-/* Patterns mean the same as in the spec: a star stays within one part, two cross parts, a folder means its content. */
+/* Patterns mean the same as in the spec: a star stays within one part, two cross parts, a folder means its
+ * content. */
 Test(pattern, matches_parts_and_folders)
 {
 	static const struct {
 		const char *pattern, *path;
 		bool matches;
 	} rows[] = {
-		{ "a", "a", true }, { "a", "a/b", true }, { "a", "ab", false }, { "a/b", "a", false },
-		{ "*.c", "x.c", true }, { "*.c", "d/x.c", false }, { "**/*.c", "x.c", true }, { "**/*.c", "a/b/x.c", true },
-		{ "**/*.c", "a/b/x.h", false }, { "dist/**", "dist", false }, { "dist/**", "dist/a/b", true },
-		{ "a/**/b", "a/b", true }, { "a/**/b", "a/x/y/b/c", true }, { "a/**/b", "a/x/y", false },
-		{ "**/a/b", "a/a/b", true }, { "**/x/**", "a/x", false }, { "**/x/**", "a/x/y", true }, { "?", "\xff", true },
-		{ "[a-c]*", "bz", true }, { "[!a-c]*", "bz", false }, { "[]]", "]", true }, { "\\*", "*", true },
-		{ "\\*", "x", false }, { "**", "anything/at/all", true }, { ".env", ".env", true }, { "*", ".env", true },
-		{ "dist/", "dist/x", true }, { "a*b*c", "axxbyyc", true }, { "a*b*c", "axxbyy", false }, { "-", "-", true },
+		{"a", "a", true},
+		{"a", "a/b", true},
+		{"a", "ab", false},
+		{"a/b", "a", false},
+		{"*.c", "x.c", true},
+		{"*.c", "d/x.c", false},
+		{"**/*.c", "x.c", true},
+		{"**/*.c", "a/b/x.c", true},
+		{"**/*.c", "a/b/x.h", false},
+		{"dist/**", "dist", false},
+		{"dist/**", "dist/a/b", true},
+		{"a/**/b", "a/b", true},
+		{"a/**/b", "a/x/y/b/c", true},
+		{"a/**/b", "a/x/y", false},
+		{"**/a/b", "a/a/b", true},
+		{"**/x/**", "a/x", false},
+		{"**/x/**", "a/x/y", true},
+		{"?", "\xff", true},
+		{"[a-c]*", "bz", true},
+		{"[!a-c]*", "bz", false},
+		{"[]]", "]", true},
+		{"\\*", "*", true},
+		{"\\*", "x", false},
+		{"**", "anything/at/all", true},
+		{".env", ".env", true},
+		{"*", ".env", true},
+		{"dist/", "dist/x", true},
+		{"a*b*c", "axxbyyc", true},
+		{"a*b*c", "axxbyy", false},
+		{"-", "-", true},
 	};
 
 	for (size_t i = 0; i < ELEMENTSOF(rows); i++)
-		cr_expect_eq(pattern_match(rows[i].pattern, rows[i].path), rows[i].matches, "%s against %s", rows[i].pattern,
-			rows[i].path);
+		cr_expect_eq(pattern_match(rows[i].pattern, rows[i].path), rows[i].matches, "%s against %s",
+			rows[i].pattern, rows[i].path);
 }
 
 /* What could reach outside of the workspace, or is not closed, is no pattern. */
 Test(pattern, knows_what_is_none)
 {
-	static const char *const bad[] = { "", "/a", "a//b", "..", "a/../b", "./a", "a/.", "[a", "a/[", "x[!]" };
-	static const char *const good[] = { "a", "a/", "**", "a/**/b", "[a]", "[!a]", "\\[", "..a", "a..", "...", "[]]" };
+	static const char *const bad[] = {
+		"", "/a", "a//b", "..", "a/../b", "./a", "a/.", "[a", "a/[", "x[!]"};
+	static const char *const good[] = {
+		"a", "a/", "**", "a/**/b", "[a]", "[!a]", "\\[", "..a", "a..", "...", "[]]"};
 
 	for (size_t i = 0; i < ELEMENTSOF(bad); i++)
 		cr_expect_not(pattern_is_valid(bad[i]), "%s", bad[i]);
@@ -68,7 +93,7 @@ Test(pattern, stays_fast, .timeout = 5)
 static struct scene scene;
 static int low = -EBADF, mid = -EBADF, top = -EBADF;
 static struct view_layer layers[3];
-static const struct view all = { layers, 3 };
+static const struct view all = {layers, 3};
 
 static void set_up(void)
 {
@@ -77,9 +102,9 @@ static void set_up(void)
 	mid = make_root(&scene, "mid");
 	top = make_root(&scene, "top");
 	cr_assert(low >= 0 && mid >= 0 && top >= 0);
-	layers[0] = (struct view_layer){ top, VIEW_USER };
-	layers[1] = (struct view_layer){ mid, VIEW_USER };
-	layers[2] = (struct view_layer){ low, VIEW_PLAIN };
+	layers[0] = (struct view_layer){top, VIEW_USER};
+	layers[1] = (struct view_layer){mid, VIEW_USER};
+	layers[2] = (struct view_layer){low, VIEW_PLAIN};
 }
 
 static void tear_down(void)
@@ -139,7 +164,8 @@ Test(view, opaque_and_files_cut_off, .init = set_up, .fini = tear_down)
 	cr_expect(shows("e/new"));
 }
 
-/* A mark of the other flavour means nothing, in a folder of the host no mark does, nor does a name like `.wh.x`. */
+/* A mark of the other flavour means nothing, in a folder of the host no mark does, nor does a name like
+ * `.wh.x`. */
 Test(view, marks_of_others_mean_nothing, .init = set_up, .fini = tear_down)
 {
 	put(low, "d/old", "l");
@@ -151,7 +177,7 @@ Test(view, marks_of_others_mean_nothing, .init = set_up, .fini = tear_down)
 	layers[1].flavour = VIEW_PLAIN;
 	cr_expect(shows("d/old"));
 	cr_expect(shows(".wh.d"));
-	layers[1].flavour = VIEW_USER;	/* the control: the same mark counts where it should */
+	layers[1].flavour = VIEW_USER; /* the control: the same mark counts where it should */
 	cr_expect_not(shows("d/old"));
 }
 
@@ -179,7 +205,7 @@ Test(view, follows_moved_folders, .init = set_up, .fini = tear_down)
 /* 2,000 levels and three layers need no more descriptors than a flat tree, and the walk comes back up. */
 Test(view, walks_deep_trees, .init = set_up, .fini = tear_down, .timeout = 60)
 {
-	int roots[] = { low, mid, top };
+	int roots[] = {low, mid, top};
 	struct view_walk *walk;
 	struct view_step step;
 	size_t deepest = 0, n = 0;
@@ -312,13 +338,15 @@ static int overlay_child(int report_fd, void *data)
 		return dprintf(report_fd, "unshare: %s\n", strerror(errno));
 	if (run->userns) {
 		snprintf(map, sizeof(map), "0 %u 1", uid);
-		if (write_file("/proc/self/setgroups", "deny") < 0 || write_file("/proc/self/uid_map", map) < 0)
+		if (write_file("/proc/self/setgroups", "deny") < 0 ||
+			write_file("/proc/self/uid_map", map) < 0)
 			return dprintf(report_fd, "uid map\n");
 		snprintf(map, sizeof(map), "0 %u 1", gid);
 		if (write_file("/proc/self/gid_map", map) < 0)
 			return dprintf(report_fd, "gid map\n");
 	}
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || chdir(scene.path) < 0 || mkdir("merged", 0755) < 0)
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || chdir(scene.path) < 0 ||
+		mkdir("merged", 0755) < 0)
 		return dprintf(report_fd, "private: %s\n", strerror(errno));
 	for (int layer = 0; layer <= 5; layer++) {
 		_cleanup_(freep) char *mounted = NULL, *seen = NULL;
@@ -328,8 +356,10 @@ static int overlay_child(int report_fd, void *data)
 		if (mkdir(name, 0755) < 0)
 			return dprintf(report_fd, "mkdir: %s\n", strerror(errno));
 		memmove(stack + 1, stack, (size_t)layer * sizeof(*stack));
-		stack[0] = (struct view_layer){ open(name, O_PATH | O_DIRECTORY | O_CLOEXEC),
-			layer == 0 ? VIEW_PLAIN : run->userns ? VIEW_USER : VIEW_TRUSTED };
+		stack[0] = (struct view_layer){
+			open(name, O_PATH | O_DIRECTORY | O_CLOEXEC), layer == 0    ? VIEW_PLAIN
+								      : run->userns ? VIEW_USER
+										    : VIEW_TRUSTED};
 		if (layer > 0) {
 			snprintf(name, sizeof(name), "work%d", layer);
 			if (mkdir(name, 0755) < 0)
@@ -345,10 +375,10 @@ static int overlay_child(int report_fd, void *data)
 		close(root_fd);
 		if (layer > 0 && umount("merged") < 0)
 			return dprintf(report_fd, "umount: %s\n", strerror(errno));
-		seen = list_view(&(struct view){ stack, (size_t)layer + 1 });
+		seen = list_view(&(struct view){stack, (size_t)layer + 1});
 		if (!mounted || !seen || strcmp(mounted, seen) != 0)
-			return dprintf(report_fd, "seed %llu, layer %d:\nmounted:\n%s\nseen:\n%s\n", (unsigned long long)run->seed,
-				layer, mounted, seen);
+			return dprintf(report_fd, "seed %llu, layer %d:\nmounted:\n%s\nseen:\n%s\n",
+				(unsigned long long)run->seed, layer, mounted, seen);
 	}
 	return 0;
 }
@@ -360,7 +390,7 @@ static void compare_with_kernel(bool userns)
 	int n = getenv("ABOX_TEST_LONG") ? 200 : 12;
 
 	for (int i = 0; i < n; i++) {
-		struct overlay_run run = { seed + (uint64_t)i, userns, 60 };
+		struct overlay_run run = {seed + (uint64_t)i, userns, 60};
 		int r;
 
 		cr_assert_eq(scene_begin(&scene), 0);
@@ -370,7 +400,8 @@ static void compare_with_kernel(bool userns)
 	}
 }
 
-/* The merged tree is that of a real mount: opaque folders, whiteouts and moved folders as the kernel writes them. */
+/* The merged tree is that of a real mount: opaque folders, whiteouts and moved folders as the kernel writes
+ * them. */
 Test(view, shows_what_root_mounts, .timeout = 300)
 {
 	if (geteuid() != 0)
