@@ -109,8 +109,8 @@ static void build_dev(struct plan_builder *builder)
 static void build_proc(struct plan_builder *builder)
 {
 	static const char *const files[] = {
-		"acpi", "asound", "bus", "cmdline", "config.gz", "fs", "irq", "kallsyms", "kcore", "key-users", "keys", "kmsg", "kpagecount",
-		"kpageflags", "kpagecgroup", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
+		"acpi", "asound", "bus", "cmdline", "config.gz", "fs", "irq", "kallsyms", "kcore", "key-users", "keys",
+		"kmsg", "kpagecount", "kpageflags", "kpagecgroup", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
 		"sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo",
 	};
 	bool outside_root = builder->flat.map == FLAT_MAP_SINGLE && builder->flat.outside_uid == 0;
