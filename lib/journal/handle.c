@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -180,6 +181,13 @@ void journal_add_found(abox_journal *journal, const char *format, ...)
 	if (journal->found.len > 0)
 		text_add(&journal->found, ",");
 	text_add(&journal->found, buffer);
+}
+
+bool journal_beyond_limit(uint64_t bytes)
+{
+	struct rlimit limit;
+
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur;
 }
 
 bool journal_is_covered(abox_journal *journal, uint64_t seq)

@@ -79,6 +79,7 @@ int journal_check(const abox_journal *journal, bool append, abox_error **reterr)
 int journal_mutex_lock(abox_journal *journal, uint64_t deadline_usec, abox_error **reterr);
 void journal_mutex_unlock(abox_journal *journal);
 uint64_t journal_deadline(const abox_journal *journal);
+bool journal_beyond_limit(uint64_t bytes);	/* of RLIMIT_FSIZE */
 void journal_add_found(abox_journal *journal, const char *format, ...) _printf_(2, 3);
 
 void journal_tail_index_free(struct tail_index *tail);	/* find.c */

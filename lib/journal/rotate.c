@@ -60,6 +60,9 @@ int rotate_write_spare(abox_journal *journal, const char *name, const char *data
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int r;
 
+	if (journal_beyond_limit(MAX(bytes, len)))
+		return error_set(reterr, ABOX_E_NOSPACE, ABOX_STAGE_JOURNAL, name,
+			"the limit on file sizes (RLIMIT_FSIZE) is below the size of a segment");
 	r = jio_unlink(journal->dir_fd, name);	/* what is left of one that was cut short */
 	if (r < 0 && r != -ENOENT)
 		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove the old spare");

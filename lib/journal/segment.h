@@ -2,6 +2,8 @@
 #ifndef JOURNAL_SEGMENT_H
 #define JOURNAL_SEGMENT_H
 
+#include <errno.h>
+
 #include "journal/format.h"
 
 #define SEGMENT_NAME_BYTES 24		/* "0000000001.log" */

@@ -73,6 +73,10 @@ static int set_tail(abox_journal *journal, struct segment *segment, abox_error *
 		segment_name(segment->number, name);
 		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, name, errno, "cannot stat");
 	}
+	/* a write beyond the limit would not fail, but end the process by a signal */
+	if (journal->append && journal_beyond_limit((uint64_t)st.st_size))
+		return error_set(reterr, ABOX_E_NOSPACE, ABOX_STAGE_JOURNAL, NULL,
+			"the limit on file sizes (RLIMIT_FSIZE) is below the size of a segment");
 	segment_unref(journal->tail);
 	journal->tail = segment_ref(segment);
 	journal->tail_bytes = (uint64_t)st.st_size;

@@ -134,7 +134,10 @@ int userns_new_idmap(const struct id_range *uids, size_t n_uids, const struct id
 		return fault_set(fault, ABOX_E_SYSTEM, -r, "userns", "cannot make a user namespace");
 	}
 	r = open_userns(pid, uids, n_uids, gids, n_gids, retuserns_fd, fault);
-	sys_pidfd_send_signal(pidfd, SIGKILL, NULL, 0);
+	/* Where a filter around the host refuses this call the wait below would have no end; the number is still the
+	 * child's, as it has not been reaped. */
+	if (sys_pidfd_send_signal(pidfd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
+		kill(pid, SIGKILL);
 	while (sys_waitid_pidfd(pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
 		;
 	fd_close(pidfd);

@@ -7,6 +7,7 @@
  * Left out, and told so in the header: a workspace without overlay, whose live layer is a whole tree, is
  * copied.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -73,7 +74,8 @@ static void keep_last(struct workspace_record *record, uint32_t keep)
 	record->n_snapshots = kept;
 }
 
-/* The live layer becomes a frozen one below a new live layer. */
+/* The live layer becomes a frozen one below a new live layer; without options it gets no name as a snapshot.
+ */
 static int freeze_live(abox_workspace *workspace, const struct layer_record *layer,
 	const struct abox_snapshot_options *options, struct workspace_record *next, abox_error **reterr)
 {
@@ -98,10 +100,10 @@ static int freeze_live(abox_workspace *workspace, const struct layer_record *lay
 		return r;
 	memcpy(next->parent, layer->id, STORE_ID_BYTES);
 	next->boot[0] = 0; /* all of it is on the disk */
-	r = add_snapshot(next, layer, options, reterr);
+	r = options ? add_snapshot(next, layer, options, reterr) : 0;
 	if (r < 0)
 		return r;
-	if (options->keep_last > 0)
+	if (options && options->keep_last > 0)
 		keep_last(next, options->keep_last);
 	return workspace_commit(workspace, next, reterr);
 }
@@ -147,12 +149,32 @@ static int copy_live(abox_workspace *workspace, const struct abox_snapshot_optio
 	return 0;
 }
 
+static int seal_and_freeze(abox_workspace *workspace, const struct abox_snapshot_options *options,
+	struct workspace_record *next, abox_error **reterr)
+{
+	_cleanup_(fd_closep) int layer_fd = -EBADF;
+	struct layer_record layer;
+	int r;
+
+	r = workspace_check_trusted(next, reterr);
+	if (r < 0)
+		return r;
+	layer_fd = layer_open(workspace->home_fd, next->live, reterr);
+	if (layer_fd < 0)
+		return layer_fd;
+	r = layer_record_read(layer_fd, &layer, reterr);
+	if (r < 0)
+		return r;
+	memcpy(layer.parent, next->parent, STORE_ID_BYTES);
+	/* Success is told only for what was read to the last byte and is on the disk. */
+	r = layer_seal(layer_fd, &layer, reterr);
+	return r < 0 ? r : freeze_live(workspace, &layer, options, next, reterr);
+}
+
 static int take_snapshot(
 	abox_workspace *workspace, const struct abox_snapshot_options *options, abox_error **reterr)
 {
 	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
-	_cleanup_(fd_closep) int layer_fd = -EBADF;
-	struct layer_record layer;
 	int r;
 
 	if (options->name && workspace_record_find(&workspace->record, options->name))
@@ -163,19 +185,88 @@ static int take_snapshot(
 		return r;
 	if (next.mode == WORKSPACE_DIRECT || next.is_full)
 		return copy_live(workspace, options, &next, reterr);
-	r = workspace_check_trusted(&next, reterr);
+	return seal_and_freeze(workspace, options, &next, reterr);
+}
+
+static int check_layered(const abox_workspace *workspace, abox_error **reterr)
+{
+	if (workspace->record.mode == WORKSPACE_DIRECT || workspace->record.is_full)
+		return error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, workspace->record.id,
+			"the workspace is one whole tree, not made of layers");
+	return 0;
+}
+
+/* An empty live layer stays: a chain does not grow by what changes nothing. */
+static bool live_is_empty(const abox_workspace *workspace)
+{
+	_cleanup_(fd_closep) int layer_fd = layer_open(workspace->home_fd, workspace->record.live, NULL);
+	int fd = layer_fd < 0 ? -1 : layer_open_data(layer_fd, workspace->record.live, O_RDONLY, NULL), n = 0;
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	if (!dir) {
+		fd_close(fd);
+		return false;
+	}
+	while (n <= 2 && readdir(dir))
+		n++;
+	closedir(dir);
+	return n == 2;
+}
+
+int workspace_push(abox_workspace *workspace, abox_error **reterr)
+{
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
+	int r;
+
+	r = check_layered(workspace, reterr);
+	if (r < 0 || live_is_empty(workspace))
+		return r;
+	r = workspace_record_copy(&workspace->record, &next);
+	if (r >= 0)
+		r = seal_and_freeze(workspace, NULL, &next, reterr);
+	if (r >= 0)
+		(void)workspace_merge(workspace, NULL); /* gc tries again */
+	return r;
+}
+
+int workspace_replace_live(abox_workspace *workspace, int upper_fd, abox_error **reterr)
+{
+	struct tree_copy copy = {
+		.flags = TREE_COPY_LAYER, .flavour = workspace->record.flavour, .ids = workspace->record.ids};
+	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
+	_cleanup_(layer_build_clear) struct layer_build build = LAYER_BUILD_INIT;
+	_cleanup_(fd_closep) int store_lock_fd = -EBADF;
+	struct layer_record layer = {0};
+	char old[STORE_ID_BYTES];
+	int r;
+
+	r = check_layered(workspace, reterr);
+	if (r >= 0)
+		r = workspace_record_copy(&workspace->record, &next);
+	if (r >= 0)
+		r = layer_build_begin(&build, reterr);
 	if (r < 0)
 		return r;
-	layer_fd = layer_open(workspace->home_fd, next.live, reterr);
-	if (layer_fd < 0)
-		return layer_fd;
-	r = layer_record_read(layer_fd, &layer, reterr);
+	build.flavour = next.flavour;
+	build.ids = next.ids;
+	r = tree_copy(upper_fd, build.data_fd, &copy, reterr);
+	if (r >= 0)
+		r = layer_build_freeze(
+			&build, &layer, reterr); /* on the disk; the record says live all the same */
+	if (r >= 0)
+		r = home_lock_store(workspace->home_fd, &store_lock_fd, reterr);
 	if (r < 0)
 		return r;
-	memcpy(layer.parent, next.parent, STORE_ID_BYTES);
-	/* Success is told only for what was read to the last byte and is on the disk. */
-	r = layer_seal(layer_fd, &layer, reterr);
-	return r < 0 ? r : freeze_live(workspace, &layer, options, &next, reterr);
+	memcpy(old, next.live, STORE_ID_BYTES);
+	memcpy(next.live, build.id, STORE_ID_BYTES);
+	next.boot[0] = 0;
+	r = workspace_commit(workspace, &next, reterr);
+	if (r < 0)
+		return r;
+	layer_build_taken(&build);
+	store_lock_fd = fd_close(store_lock_fd);
+	layer_discard(workspace->home_fd, old);
+	return 0;
 }
 
 static int check_snapshot_options(const struct abox_snapshot_options *options, abox_error **reterr)

@@ -153,6 +153,25 @@ struct fault;
 int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, uint32_t attributes, int *retmount_fd,
 	struct fault *fault);
 
+/*
+ * An upper that lies elsewhere (a bounded tmpfs, where a limit was asked for) becomes the live layer: it is copied with
+ * its marks and ids, and takes the place of the old live layer in one replacement of the record. upper_fd is readable,
+ * and of the workspace's flavour. Before such a box begins, workspace_push() puts what the live layer holds below an
+ * empty one, without a snapshot, so that it is among the lower layers. Both: mode overlay or copy with overlay, locked
+ * exclusively.
+ */
+int workspace_push(abox_workspace *workspace, abox_error **reterr);
+int workspace_replace_live(abox_workspace *workspace, int upper_fd, abox_error **reterr);
+
+/* The same layers as absolute paths, for a process that opens them in a mount namespace of its own. */
+struct layer_paths {
+	char *top, *work;	/* NULL for a snapshot, work also in mode direct */
+	char **lowers;		/* as lower_fds of the stack */
+	size_t n_lowers;
+};
+int layer_stack_paths(const struct layer_stack *stack, struct layer_paths *ret, abox_error **reterr);
+void layer_paths_clear(struct layer_paths *paths);
+
 /* A private folder in the workspace for work that is put in place by rename (undo journals, staged imports); made when
  * missing, a readable directory. It survives crashes: whoever uses it looks for what an earlier one left. */
 int workspace_open_stage(abox_workspace *workspace, const char *name, int *retfd, abox_error **reterr);

@@ -6,8 +6,11 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -87,4 +90,58 @@ int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, u
 			attributes | (stack->top_fd >= 0 ? 0 : MOUNT_READONLY), "workspace", retmount_fd,
 			fault);
 	return mount_new_overlay(&overlay, attributes, "workspace", retmount_fd, fault);
+}
+
+/* The absolute path of an open folder, which nobody but us can rename (the store), or which is canonical (a
+ * base). */
+static int path_of(int fd, char **ret, abox_error **reterr)
+{
+	char self[40], path[PATH_MAX];
+	struct stat ours, there;
+	ssize_t n;
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	n = readlink(self, path, sizeof(path));
+	if (n < 0 || (size_t)n >= sizeof(path))
+		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, self, n < 0 ? errno : ENAMETOOLONG,
+			"cannot find the path of a layer");
+	path[n] = 0;
+	if (fstat(fd, &ours) < 0 || lstat(path, &there) < 0 || ours.st_dev != there.st_dev ||
+		ours.st_ino != there.st_ino)
+		return error_set(reterr, ABOX_E_STATE, STAGE, path, "the folder of the layer was moved");
+	*ret = strdup(path);
+	return *ret ? 0 : ABOX_E_MEMORY;
+}
+
+int layer_stack_paths(const struct layer_stack *stack, struct layer_paths *ret, abox_error **reterr)
+{
+	_cleanup_(layer_paths_clear) struct layer_paths paths = {0};
+	int r = 0;
+
+	paths.lowers = calloc(stack->n_lowers + 1, sizeof(*paths.lowers));
+	if (!paths.lowers)
+		return ABOX_E_MEMORY;
+	if (stack->top_fd >= 0)
+		r = path_of(stack->top_fd, &paths.top, reterr);
+	if (r >= 0 && stack->work_fd >= 0)
+		r = path_of(stack->work_fd, &paths.work, reterr);
+	for (size_t i = 0; r >= 0 && i < stack->n_lowers; i++) {
+		r = path_of(stack->lower_fds[i], &paths.lowers[i], reterr);
+		paths.n_lowers += r >= 0;
+	}
+	if (r < 0)
+		return r;
+	*ret = paths;
+	paths = (struct layer_paths){0};
+	return 0;
+}
+
+void layer_paths_clear(struct layer_paths *paths)
+{
+	for (size_t i = 0; i < paths->n_lowers; i++)
+		free(paths->lowers[i]);
+	free(paths->lowers);
+	free(paths->top);
+	free(paths->work);
+	*paths = (struct layer_paths){0};
 }

@@ -180,7 +180,7 @@ static int listing_read(struct listing *listing, int dir_fd)
 	if (r >= 0 && errno != 0)
 		r = -errno;
 	closedir(dir);
-	if (r >= 0)
+	if (r >= 0 && listing->n > 1)
 		qsort(listing->names, listing->n, sizeof(char *), compare_names);
 	return r;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -537,4 +538,37 @@ Test(journal_recover, a_stopped_holder_is_named_and_not_robbed)
 	cr_expect_eq(put_note(journal, 1, 1, ABOX_DURABILITY_DATA, &seq), 0);
 	cr_expect_eq(seq, 2);
 	abox_journal_unref(journal);
+}
+
+/* A limit on file sizes is met as an error before it ends the process by a signal; a larger one lets it go on. */
+Test(journal_recover, a_limit_on_file_sizes_is_an_error_and_no_signal)
+{
+	int status;
+	pid_t pid;
+
+	pid = fork();
+	if (pid == 0) {
+		struct rlimit limit = { 100 * 1024, RLIM_INFINITY };
+		abox_journal *journal = open_append(path, 64 * 1024);
+		int r = 0, n;
+
+		setrlimit(RLIMIT_FSIZE, &limit);
+		for (n = 0; n < 100 && r == 0; n++)
+			r = put_note(journal, (uint64_t)n, 1000, ABOX_DURABILITY_DATA, NULL);
+		if (r < 0 || n < 100)
+			_exit(1);	/* segments of 64 KiB fit */
+		if (put_note(journal, 1, 150 * 1024, ABOX_DURABILITY_DATA, NULL) != ABOX_E_NOSPACE)
+			_exit(2);
+		if (put_note(journal, 1, 10, ABOX_DURABILITY_DATA, NULL) != 0)
+			_exit(3);
+		limit.rlim_cur = RLIM_INFINITY;
+		setrlimit(RLIMIT_FSIZE, &limit);
+		if (put_note(journal, 1, 150 * 1024, ABOX_DURABILITY_DATA, NULL) != 0)
+			_exit(4);
+		abox_journal_unref(journal);
+		_exit(0);
+	}
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_expect_eq(status, 0, "status %x", status);
+	cr_expect_eq(verify(path, NULL), 1);
 }

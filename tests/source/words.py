@@ -24,7 +24,7 @@ def files(root):
     listed = subprocess.run(["git", "-C", str(root), "ls-files"], capture_output=True, text=True)
     if listed.returncode == 0:
         return [root / name for name in listed.stdout.splitlines()]
-    return [path for path in root.rglob("*") if path.is_file() and "build" not in path.parts]
+    return [path for path in root.rglob("*") if path.is_file() and not any(part.startswith("build") for part in path.relative_to(root).parts[:-1])]
 
 
 def main():

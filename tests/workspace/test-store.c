@@ -704,3 +704,58 @@ Test(store, from_an_archive)
 {
 	scene_play(archive_body, 60);
 }
+
+static int fill_upper(int dir_fd, const void *userdata)
+{
+	return write_lines(dir_fd, "w f upper\nr g\nr d\nd d\nw d/new n");
+}
+
+static void elsewhere_body(struct scene *scene)
+{
+	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL, *other = NULL;
+	struct layer_stack stack = LAYER_STACK_INIT;
+	struct layer_paths paths = {0};
+	struct abox_workspace_options options;
+	abox_error *error = NULL;
+	char path[128], *is, *wanted;
+	int fd;
+
+	CHECK(scene,
+		put_file(scene->root_fd, "src/f", "f") == 0 && put_file(scene->root_fd, "src/g", "g") == 0);
+	CHECK(scene, put_file(scene->root_fd, "src/d/old", "old") == 0);
+	options = options_of(scene, "src", ABOX_WORKSPACE_OVERLAY, path);
+	CALL(scene, abox_workspace_create(&options, &workspace, &error));
+	CALL(scene, abox_workspace_create(&options, &other, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "w before b") == 0);
+	/* The upper of another workspace stands for the bounded one of a box. */
+	CHECK(scene, in_workspace(other, fill_upper, NULL) == 0);
+	CALL(scene, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
+	CALL(scene, workspace_push(workspace, &error));
+	CALL(scene, workspace_push(workspace, &error)); /* the second has nothing to push */
+	CALL(scene, workspace_open_stack(workspace, NULL, &stack, &error));
+	CHECK(scene, stack.n_lowers == 2 && stack.n_base == 1 && stack.base_is_host);
+	CALL(scene, layer_stack_paths(&stack, &paths, &error));
+	CHECK(scene, paths.n_lowers == 2 && strstr(paths.top, workspace->record.live) && paths.work);
+	CHECK(scene, strstr(paths.lowers[0], workspace->record.parent) && strcmp(paths.lowers[1], path) == 0);
+	layer_paths_clear(&paths);
+	layer_stack_clear(&stack);
+	CALL(scene, workspace_open_stack(other, NULL, &stack, &error));
+	fd = openat(stack.top_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CALL(scene, workspace_replace_live(workspace, fd, &error));
+	layer_stack_clear(&stack);
+	workspace_unlock(workspace);
+	CHECK(scene, has_line(workspace, NULL, "before 100644 1 b", true));
+	CHECK(scene, in_workspace(workspace, write_lines, "r before") == 0);
+	is = workspace_text(workspace, NULL);
+	wanted = workspace_text(other, NULL);
+	CHECK(scene, same(is, wanted));
+	CALL(scene, abox_workspace_snapshot(workspace, NULL, NULL, &error));
+	CHECK(scene, has_line(workspace, NULL, "d/old", false));
+	close(fd);
+}
+
+/* What a box wrote into an upper that lies elsewhere becomes the live layer, with its deletions. */
+Test(store, takes_an_upper_from_elsewhere)
+{
+	scene_play(elsewhere_body, 60);
+}
