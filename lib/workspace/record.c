@@ -219,7 +219,7 @@ int workspace_record_to_json(const struct workspace_record *record, struct json 
 	return writer_take(&writer, ret);
 }
 
-static int layer_record_to_json(const struct layer_record *record, struct json **ret)
+int layer_record_to_json(const struct layer_record *record, struct json **ret)
 {
 	struct writer writer = {.object = json_new_object()};
 
@@ -419,19 +419,12 @@ static void get_snapshots(struct reader *reader, struct workspace_record *ret)
 	}
 }
 
-static int read_file(int dir_fd, const char *file, struct json **ret, abox_error **reterr)
+static int parse_text(const char *file, const char *text, size_t len, struct json **ret, abox_error **reterr)
 {
 	const struct json_bounds bounds = {.max_bytes = MAX_BYTES, .max_depth = 8, .stage = STAGE};
 	_cleanup_(json_unrefp) struct json *json = NULL;
-	_cleanup_(freep) char *text = NULL;
-	size_t len;
 	int r;
 
-	r = file_read_text(dir_fd, file, MAX_BYTES, &text, &len);
-	if (r == -ENOENT)
-		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, file, "the record is not there");
-	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, STAGE, file, -r, "cannot read the record");
 	r = json_parse(text, len, &bounds, &json, reterr);
 	if (r == ABOX_E_MEMORY)
 		return r;
@@ -445,6 +438,18 @@ static int read_file(int dir_fd, const char *file, struct json **ret, abox_error
 	return 0;
 }
 
+static int read_file(int dir_fd, const char *file, char **rettext, size_t *retlen, abox_error **reterr)
+{
+	int r;
+
+	r = file_read_text(dir_fd, file, MAX_BYTES, rettext, retlen);
+	if (r == -ENOENT)
+		return error_set(reterr, ABOX_E_NOT_FOUND, STAGE, file, "the record is not there");
+	if (r < 0)
+		return error_set_errno(reterr, ABOX_E_IO, STAGE, file, -r, "cannot read the record");
+	return 0;
+}
+
 static int reader_end(const struct reader *reader, abox_error **reterr)
 {
 	if (reader->memory)
@@ -455,14 +460,14 @@ static int reader_end(const struct reader *reader, abox_error **reterr)
 	return 0;
 }
 
-int workspace_record_read(int dir_fd, struct workspace_record *ret, abox_error **reterr)
+int workspace_record_parse(const char *text, size_t len, struct workspace_record *ret, abox_error **reterr)
 {
 	_cleanup_(workspace_record_clear) struct workspace_record record = {0};
 	_cleanup_(json_unrefp) struct json *json = NULL;
 	struct reader reader = {.file = WORKSPACE_FILE};
 	int r;
 
-	r = read_file(dir_fd, WORKSPACE_FILE, &json, reterr);
+	r = parse_text(WORKSPACE_FILE, text, len, &json, reterr);
 	if (r < 0)
 		return r;
 	reader.object = json;
@@ -493,7 +498,7 @@ int workspace_record_read(int dir_fd, struct workspace_record *ret, abox_error *
 	return 0;
 }
 
-int layer_record_read(int dir_fd, struct layer_record *ret, abox_error **reterr)
+int layer_record_parse(const char *text, size_t len, struct layer_record *ret, abox_error **reterr)
 {
 	_cleanup_(json_unrefp) struct json *json = NULL;
 	struct reader reader = {.file = LAYER_FILE};
@@ -501,7 +506,7 @@ int layer_record_read(int dir_fd, struct layer_record *ret, abox_error **reterr)
 	const char *digest;
 	int r;
 
-	r = read_file(dir_fd, LAYER_FILE, &json, reterr);
+	r = parse_text(LAYER_FILE, text, len, &json, reterr);
 	if (r < 0)
 		return r;
 	reader.object = json;
@@ -525,6 +530,26 @@ int layer_record_read(int dir_fd, struct layer_record *ret, abox_error **reterr)
 		return r;
 	*ret = record;
 	return 0;
+}
+
+int workspace_record_read(int dir_fd, struct workspace_record *ret, abox_error **reterr)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t len;
+	int r;
+
+	r = read_file(dir_fd, WORKSPACE_FILE, &text, &len, reterr);
+	return r < 0 ? r : workspace_record_parse(text, len, ret, reterr);
+}
+
+int layer_record_read(int dir_fd, struct layer_record *ret, abox_error **reterr)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t len;
+	int r;
+
+	r = read_file(dir_fd, LAYER_FILE, &text, &len, reterr);
+	return r < 0 ? r : layer_record_parse(text, len, ret, reterr);
 }
 
 static int write_file(int dir_fd, const char *file, const struct json *json, abox_error **reterr)

@@ -63,6 +63,9 @@ int workspace_record_write(int dir_fd, const struct workspace_record *record, ab
 int layer_record_read(int dir_fd, struct layer_record *ret, abox_error **reterr);
 int layer_record_write(int dir_fd, const struct layer_record *record, abox_error **reterr);
 
+int workspace_record_parse(const char *text, size_t len, struct workspace_record *ret, abox_error **reterr);
+int layer_record_parse(const char *text, size_t len, struct layer_record *ret, abox_error **reterr);
+int layer_record_to_json(const struct layer_record *record, struct json **ret);
 /* What abox_workspace_dump() shows; the names of its members are those of the file. */
 int workspace_record_to_json(const struct workspace_record *record, struct json **ret);
 int snapshot_record_to_json(const struct snapshot_record *snapshot, struct json **ret);
