@@ -127,17 +127,44 @@ int finish_stdout(void)
 	return CLI_EXIT_FAILED;
 }
 
+/* What /dev/stdout and its like lead to: then the descriptor we have is the one to use, with its offset. */
+static int find_own_stream(const struct stat *st)
+{
+	struct stat own;
+
+	for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fstat(fd, &own) == 0 && own.st_dev == st->st_dev && own.st_ino == st->st_ino)
+			return fd;
+	return -1;
+}
+
+/* True when path is written to directly: what is there cannot be replaced by rename, and is what the user named. */
+static bool open_directly(struct whole_file *file, const char *path, const struct stat *st)
+{
+	int own = find_own_stream(st);
+
+	if (own >= 0)
+		file->fd = fcntl(own, F_DUPFD_CLOEXEC, 3);
+	else if (!S_ISREG(st->st_mode))
+		file->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+	else
+		return false;
+	return true;
+}
+
 int whole_file_open(struct whole_file *file, const char *path)
 {
 	struct stat st;
 
-	/* A pipe or a device cannot be replaced by rename, and is what the user named: it is written to directly. */
-	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-		file->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-		return file->fd < 0 ? -errno : 0;
-	}
-	file->path = strdup(path);
-	if (!file->path || asprintf(&file->temporary, "%s.XXXXXX", path) < 0) {
+	if (stat(path, &st) == 0) {
+		if (open_directly(file, path, &st))
+			return file->fd < 0 ? -errno : 0;
+		file->path = realpath(path, NULL);	/* a link stays, what it leads to is replaced */
+	} else if (lstat(path, &st) == 0)
+		return -ENOENT;				/* a link that leads nowhere */
+	else
+		file->path = strdup(path);
+	if (!file->path || asprintf(&file->temporary, "%s.XXXXXX", file->path) < 0) {
 		file->temporary = NULL;
 		whole_file_discard(file);
 		return -ENOMEM;
