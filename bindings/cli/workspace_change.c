@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * agentbox workspace diff, apply, export, import.
+ * agentbox workspace diff, apply, export, import, artifacts.
  */
 #include <agentbox/change.h>
 #include <errno.h>
@@ -11,7 +11,8 @@
 
 #include "workspace.h"
 
-enum { TEXT_SNAPSHOT, TEXT_SINCE, TEXT_TARGET, TEXT_NEVER, TEXT_SECRETS, TEXT_NAME, TEXT_TASK, TEXT_TTL, TEXT_DIGEST };
+enum { TEXT_SNAPSHOT, TEXT_SINCE, TEXT_TARGET, TEXT_NEVER, TEXT_SECRETS, TEXT_NAME, TEXT_TASK, TEXT_TTL, TEXT_DIGEST,
+	TEXT_MAX };
 enum { FLAG_PATCH, FLAG_DRY_RUN, FLAG_DRIFT, FLAG_RISKY, FLAG_ANY };
 
 #define TEXT_AT(i) offsetof(struct cli_settings, text[i])
@@ -50,9 +51,15 @@ static const struct cli_option options_import[] = {
 	{ "ttl", 0, "TIME", "gc removes it after so long, such as 7d", OPTION_TEXT, TEXT_AT(TEXT_TTL), NULL, NULL },
 	{ 0 }
 };
+static const struct cli_option options_artifacts[] = {
+	{ "max-bytes", 0, "N", "of all files together", OPTION_TEXT, TEXT_AT(TEXT_MAX), NULL, NULL },
+	{ "task", 0, "ID", "the task they come from, for the record", OPTION_TEXT, TEXT_AT(TEXT_TASK), NULL, NULL },
+	{ 0 }
+};
 static const struct cli_option *const groups_diff[] = { options_state, options_diff, NULL };
 static const struct cli_option *const groups_apply[] = { options_state, options_apply, NULL };
 static const struct cli_option *const groups_export[] = { options_state, options_export, NULL };
+static const struct cli_option *const groups_artifacts[] = { options_state, options_export, options_artifacts, NULL };
 static const struct cli_option *const groups_import[] = { options_import, NULL };
 
 static inline void abox_changes_unrefp(abox_changes **changes) { abox_changes_unref(*changes); }
@@ -156,6 +163,7 @@ static size_t split(char *list, const char **items)
 static int take_rules(char *never, char *names, const char **patterns, struct abox_secret *secrets,
 	struct abox_export_options *options)
 {
+	/* Filled for export; artifacts take the same three members over. */
 	const char *variables[LIST_MAX + 1];
 	size_t n;
 
@@ -226,6 +234,42 @@ static int run_export(struct cli_settings *settings)
 	r = take_rules(never, names, patterns, secrets, &options);
 	if (r == 0)
 		r = export_to(settings, workspace, &options);
+	free(never);
+	free(names);
+	return r;
+}
+
+static int run_artifacts(struct cli_settings *settings)
+{
+	struct abox_artifact_options options = ABOX_ARTIFACT_OPTIONS_INIT;
+	struct abox_export_options rules = ABOX_EXPORT_OPTIONS_INIT;
+	_cleanup_(abox_workspace_unrefp) abox_workspace *workspace = NULL;
+	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	_cleanup_(text_freep) char *json = NULL;
+	struct abox_secret secrets[LIST_MAX];
+	const char *patterns[LIST_MAX + 1];
+	char *never, *names;
+	int r;
+
+	if (settings->text[TEXT_MAX] && !parse_u64(settings->text[TEXT_MAX], &options.max_bytes)) {
+		say("--max-bytes %s: a number", settings->text[TEXT_MAX]);
+		return CLI_EXIT_USAGE;
+	}
+	never = settings->text[TEXT_NEVER] ? strdup(settings->text[TEXT_NEVER]) : NULL;
+	names = settings->text[TEXT_SECRETS] ? strdup(settings->text[TEXT_SECRETS]) : NULL;
+	r = take_rules(never, names, patterns, secrets, &rules);
+	if (r == 0) {
+		options.snapshot = settings->text[TEXT_SNAPSHOT];
+		options.task = settings->text[TEXT_TASK];
+		options.patterns = (const char *const *)settings->words + 2;
+		options.never = rules.never;
+		options.secrets = rules.secrets;
+		options.n_secrets = rules.n_secrets;
+		r = abox_workspace_open(settings->words[0], &workspace, &error);
+		if (r >= 0)
+			r = abox_workspace_collect(workspace, &options, settings->words[1], &json, &error);
+		r = r < 0 ? fail(settings, r, error) : puts(json) < 0 ? CLI_EXIT_FAILED : finish_stdout();
+	}
 	free(never);
 	free(names);
 	return r;
@@ -321,4 +365,17 @@ const struct cli_command cli_workspace_import = {
 	.words_min = 1,
 	.words_max = 1,
 	.run = run_import,
+};
+
+const struct cli_command cli_workspace_artifacts = {
+	.name = "workspace artifacts",
+	.usage = "[OPTIONS] WORKSPACE DIR PATTERN...",
+	.summary = "collect results into a new folder",
+	.help =
+	"Copies the regular files that the patterns name to DIR/files and writes DIR/artifacts.json with their digests. Links\n"
+	"and what is beyond the bounds are left out and listed.\n",
+	.groups = groups_artifacts,
+	.words_min = 3,
+	.words_max = CLI_WORDS_ANY,
+	.run = run_artifacts,
 };

@@ -252,6 +252,48 @@ ABOX_API void abox_export_options_init(struct abox_export_options *options);
 ABOX_API int abox_workspace_export(abox_workspace *workspace, const struct abox_export_options *options, int fd,
 	char **retreport, abox_error **reterr);
 
+/** What is collected, and how much of it at most. */
+struct abox_artifact_options {
+	size_t size;			/* sizeof(struct abox_artifact_options) */
+	const char *snapshot;		/* id or name; NULL: the state as it is now */
+	const char *const *patterns;	/* NULL-ended; which files */
+	uint64_t max_bytes;		/* of all files together; 0: 1 GiB */
+	uint64_t max_file_bytes;	/* of one; 0: as max_bytes */
+	uint64_t max_files;		/* 0: 10,000 */
+	const char *const *never;	/* as in struct abox_export_options */
+	const struct abox_secret *secrets;
+	size_t n_secrets;
+	const char *task;		/* where they come from, for the record; each may be NULL */
+	const char *command;
+	const char *plan;
+};
+#define ABOX_ARTIFACT_OPTIONS_INIT { sizeof(struct abox_artifact_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+/** abox_artifact_options_init() - as ABOX_ARTIFACT_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
+ABOX_API void abox_artifact_options_init(struct abox_artifact_options *options);
+
+/**
+ * abox_workspace_collect() - the results of a task, out of its workspace
+ * @workspace: borrowed; no box may have it in use
+ * @options:   borrowed; patterns are required
+ * @folder:    is made; must not be there. Below it: files/PATH, and artifacts.json
+ * @retjson:   what artifacts.json says: {"format","workspace","task","command","plan","artifacts":[{"path","size",
+ *             "sha256","mode"}],"left_out":[{"path","reason"}]}; abox_free(); may be NULL
+ * @reterr:    names a path that may not leave; may be NULL
+ *
+ * Regular files only, read without following anything: a link that the box made is left out and listed, whatever it
+ * points at, and so is what is beyond the bounds. Files get mode 0644, or 0755 where they were executable, and belong
+ * to the caller. The folder appears whole or not at all.
+ *
+ * Effects:  on the host: the folder
+ * Threads:  one for the workspace
+ * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND, ABOX_E_EXISTS (the folder), ABOX_E_DENIED (something may not leave),
+ *           ABOX_E_BUSY, ABOX_E_STATE, ABOX_E_DAMAGED, ABOX_E_NOSPACE, ABOX_E_PERMISSION, ABOX_E_IO, ABOX_E_MEMORY
+ * Since:    0.1
+ */
+ABOX_API int abox_workspace_collect(abox_workspace *workspace, const struct abox_artifact_options *options,
+	const char *folder, char **retjson, abox_error **reterr);
+
 enum {
 	ABOX_IMPORT_ANY = 1 << 0	/* any tar or tar.gz; else only what abox_workspace_export() made */
 };

@@ -49,6 +49,8 @@ struct scan_rules {
 	size_t n_secrets;
 };
 int scan_view(const struct view *view, size_t n_new, const struct scan_rules *rules, abox_error **reterr);
+/* The same for one regular file that is open, under the path it has in the workspace. */
+int scan_file(int fd, const char *path, const struct scan_rules *rules, abox_error **reterr);
 /* The same for bytes in memory: result texts, output tails. `place` is what the error names. */
 int scan_bytes(
 	const void *data, size_t len, const struct scan_rules *rules, const char *place, abox_error **reterr);

@@ -211,3 +211,31 @@ int scan_view(const struct view *view, size_t n_new, const struct scan_rules *ru
 	free(scan.buffer);
 	return r;
 }
+
+int scan_file(int fd, const char *path, const struct scan_rules *rules, abox_error **reterr)
+{
+	struct scan scan = {.rules = rules, .overlap = longest(rules)};
+	struct stat st;
+	int r;
+
+	r = check_rules(rules, reterr);
+	if (r < 0)
+		return r;
+	if (pattern_match_any(rules->never, path))
+		return error_set(reterr, ABOX_E_DENIED, ABOX_STAGE_WORKSPACE, path, "may never be kept");
+	if (rules->n_secrets == 0)
+		return 0;
+	scan.overlap -= 1;
+	scan.buffer = malloc(CHUNK + scan.overlap);
+	if (!scan.buffer)
+		return ABOX_E_MEMORY;
+	r = holds_secret(path, strlen(path), rules);
+	if (r == 0)
+		r = fstat(fd, &st) < 0 ? -errno : scan_content(&scan, fd, (uint64_t)st.st_size);
+	free(scan.buffer);
+	if (r > 0)
+		return found(path, reterr);
+	return r < 0 ? error_set_errno(
+			       reterr, ABOX_E_IO, ABOX_STAGE_WORKSPACE, path, -r, "cannot be looked through")
+		     : 0;
+}

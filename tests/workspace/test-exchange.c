@@ -330,3 +330,69 @@ Test(exchange, import_survives_being_killed, .timeout = 600)
 {
 	scene_play(play_killed_import, 300);
 }
+
+static void play_artifacts(struct scene *scene)
+{
+	static const char *const patterns[] = {"dist/**", "report.xml", NULL}, *const never[] = {
+										       "dist/*.key", NULL};
+	static const char *const escaping[] = {"../*", NULL};
+	struct abox_artifact_options options = ABOX_ARTIFACT_OPTIONS_INIT;
+	const struct abox_secret secrets[] = {{"correct horse", 13}};
+	abox_workspace *workspace = NULL;
+	abox_error *error = NULL;
+	char *json = NULL, *text, folder[512], huge[20001];
+	struct stat st;
+
+	memset(huge, 'h', sizeof(huge) - 1);
+	huge[sizeof(huge) - 1] = 0;
+	CHECK(scene, put_file(scene->root_fd, "source/dist/old", "base") == 0);
+	CHECK(scene, put_file(scene->root_fd, "source/dist/huge", huge) == 0);
+	CHECK(scene, put_file(scene->root_fd, "shadow", "of the host") == 0);
+	CALL(scene, create(scene, "source", ABOX_WORKSPACE_OVERLAY, 0, &workspace, &error));
+	snprintf(folder, sizeof(folder),
+		"s %s/shadow dist/link\nw dist/sub/tool run\nc dist/sub/tool 4755\nw other x\n"
+		"w report.xml ok\ns %s dist/sub/up\n",
+		scene->root, scene->root);
+	CHECK(scene, in_workspace(workspace, write_lines, folder) == 0);
+	snprintf(folder, sizeof(folder), "%s/out", scene->root);
+	options.patterns = patterns;
+	options.never = never;
+	options.secrets = secrets;
+	options.n_secrets = 1;
+	options.max_file_bytes = 10000;
+	options.task = "task-1";
+	CALL(scene, abox_workspace_collect(workspace, &options, folder, &json, &error));
+	CHECK(scene, strstr(json, "\"task\":\"task-1\"") &&
+			     strstr(json, "{\"path\":\"dist/link\",\"reason\":\"a link\"}"));
+	CHECK(scene, strstr(json, "{\"path\":\"dist/huge\",\"reason\":\"too long\"}"));
+	CHECK(scene, strstr(json, "\"path\":\"dist/sub/tool\"") && strstr(json, "\"n_left_out\":3}"));
+	text = text_of(scene, "out/artifacts.json");
+	CHECK(scene, text && strcmp(text, json) == 0);
+	free(text);
+	text = text_of(scene, "out/files/dist/old");
+	CHECK(scene, text && strcmp(text, "base") == 0);
+	free(text);
+	CHECK(scene, fstatat(scene->root_fd, "out/files/dist/sub/tool", &st, 0) == 0 &&
+			     (st.st_mode & 07777) == 0755);
+	CHECK(scene, fstatat(scene->root_fd, "out/files/dist/link", &st, AT_SYMLINK_NOFOLLOW) < 0);
+	CHECK(scene, fstatat(scene->root_fd, "out/files/other", &st, AT_SYMLINK_NOFOLLOW) < 0);
+	REFUSED(scene, ABOX_E_EXISTS, abox_workspace_collect(workspace, &options, folder, NULL, &error));
+	snprintf(folder, sizeof(folder), "%s/none", scene->root);
+	options.patterns = escaping;
+	REFUSED(scene, ABOX_E_INVALID, abox_workspace_collect(workspace, &options, folder, NULL, &error));
+	options.patterns = patterns;
+	CHECK(scene, in_workspace(workspace, write_lines, "w dist/leak the correct horse\n") == 0);
+	REFUSED(scene, ABOX_E_DENIED, abox_workspace_collect(workspace, &options, folder, NULL, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "r dist/leak\nw dist/x.key k\n") == 0);
+	REFUSED(scene, ABOX_E_DENIED, abox_workspace_collect(workspace, &options, folder, NULL, &error));
+	CHECK(scene, shell(scene, "test -z \"$(ls -A | grep none)\"") == 0);
+	abox_free(json);
+	abox_workspace_unref(workspace);
+}
+
+/* T2-14: results come out as regular files of the workspace, never by a planted link, with caps and the gate.
+ */
+Test(exchange, collects_artifacts, .timeout = 120)
+{
+	scene_play(play_artifacts, 60);
+}
