@@ -73,7 +73,7 @@ static int record_begin(struct workspace_record *record, const char *name, const
 		return ABOX_E_MEMORY;
 	record->created_usec = clock_wall_usec();
 	record->ttl_usec = ttl_usec;
-	record->flavour = geteuid() == 0 ? LAYER_TRUSTED : LAYER_USER;
+	record->flavour = layer_flavour_of_process();
 	layer_ids_of_process(geteuid(), getegid(), &record->ids);
 	return 0;
 }

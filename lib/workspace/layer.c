@@ -235,7 +235,7 @@ int layer_build_begin(struct layer_build *ret, abox_error **reterr)
 	struct layer_build build = LAYER_BUILD_INIT;
 	int r;
 
-	build.flavour = geteuid() == 0 ? LAYER_TRUSTED : LAYER_USER;
+	build.flavour = layer_flavour_of_process();
 	layer_ids_of_process(geteuid(), getegid(), &build.ids);
 	build.store_fd = home_open(reterr);
 	if (build.store_fd < 0)

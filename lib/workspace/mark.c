@@ -59,17 +59,38 @@ int layer_make_whiteout(int dir_fd, const char *name)
 	return mknodat(dir_fd, name, S_IFCHR, makedev(0, 0)) < 0 ? -errno : 0;
 }
 
+/* Root of the machine, not of a container that maps a part of the ids: only then are there ids to give to a
+ * box, and does the kernel take trusted attributes. */
+bool layer_process_is_root(void)
+{
+	_cleanup_(freep) char *text = NULL;
+	unsigned int inside, outside, count;
+	size_t len;
+
+	if (geteuid() != 0 || file_read_text(AT_FDCWD, "/proc/self/uid_map", 4096, &text, &len) < 0)
+		return false;
+	return sscanf(text, "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
+	       count == UINT32_MAX;
+}
+
 void layer_ids_of_process(uint32_t owner_uid, uint32_t owner_gid, struct layer_ids *ret)
 {
+	bool root = layer_process_is_root();
+
 	*ret = (struct layer_ids){
-		.kind = geteuid() == 0 ? LAYER_IDS_RANGE : LAYER_IDS_OWN,
-		.base = geteuid() == 0 ? LAYER_RANGE_BASE : 0,
-		.count = geteuid() == 0 ? LAYER_RANGE_COUNT : 1,
+		.kind = root ? LAYER_IDS_RANGE : LAYER_IDS_OWN,
+		.base = root ? LAYER_RANGE_BASE : 0,
+		.count = root ? LAYER_RANGE_COUNT : 1,
 		.inside_uid = LAYER_INSIDE_ID,
 		.inside_gid = LAYER_INSIDE_ID,
-		.owner_uid = geteuid() == 0 ? owner_uid : geteuid(),
-		.owner_gid = geteuid() == 0 ? owner_gid : getegid(),
+		.owner_uid = root ? owner_uid : geteuid(),
+		.owner_gid = root ? owner_gid : getegid(),
 	};
+}
+
+enum layer_flavour layer_flavour_of_process(void)
+{
+	return layer_process_is_root() ? LAYER_TRUSTED : LAYER_USER;
 }
 
 static uint32_t id_inside(const struct layer_ids *ids, uint32_t on_disk, uint32_t owner, uint32_t inside)

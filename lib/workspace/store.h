@@ -49,6 +49,8 @@ struct layer_ids {
 
 /* What ids of this process's layers are like, for files that stand for owner_uid:owner_gid on the host. */
 void layer_ids_of_process(uint32_t owner_uid, uint32_t owner_gid, struct layer_ids *ret);
+bool layer_process_is_root(void);
+enum layer_flavour layer_flavour_of_process(void);
 /* Id as the box sees it, from the one on disk; UINT32_MAX for one that is not the box's. */
 uint32_t layer_uid_inside(const struct layer_ids *ids, uint32_t uid_on_disk);
 uint32_t layer_gid_inside(const struct layer_ids *ids, uint32_t gid_on_disk);

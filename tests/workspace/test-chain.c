@@ -331,3 +331,94 @@ Test(chain, crash_leaves_old_or_new)
 {
 	scene_play(crash_body, 800);
 }
+
+/* One of several processes that use the store at once; ends by itself. */
+static void race_act(struct scene *scene, unsigned int who, const char *id, uint64_t until_usec)
+{
+	struct abox_workspace_options options = ABOX_WORKSPACE_OPTIONS_INIT;
+	abox_workspace *workspace = NULL, *other = NULL;
+	abox_error *error = NULL;
+	char path[128];
+	int r = abox_workspace_open(id, &workspace, &error);
+
+	snprintf(path, sizeof(path), "%s/src", scene->root);
+	while (r >= 0 && clock_monotonic_usec() < until_usec) {
+		char *snapshot = NULL;
+
+		switch (who % 4) {
+		case 0:
+			r = abox_workspace_fork(workspace, "first", NULL, &other, &error);
+			if (r >= 0)
+				r = abox_workspace_snapshot(other, NULL, NULL, &error);
+			if (r >= 0)
+				r = abox_workspace_verify(other, other->record.head, &error);
+			if (r >= 0)
+				r = abox_workspace_remove(abox_workspace_get_id(other), &error);
+			break;
+		case 1:
+			r = abox_workspace_gc(NULL, &error);
+			break;
+		case 2:
+			options.source_kind = ABOX_SOURCE_DIR;
+			options.mode = ABOX_WORKSPACE_COPY;
+			options.source = path;
+			r = abox_workspace_create(&options, &other, &error);
+			if (r >= 0)
+				r = abox_workspace_remove(abox_workspace_get_id(other), &error);
+			break;
+		default:
+			r = abox_workspace_snapshot(workspace, NULL, &snapshot, &error);
+			if (r >= 0)
+				r = abox_workspace_remove_snapshot(workspace, snapshot, &error);
+			abox_free(snapshot);
+			break;
+		}
+		other = abox_workspace_unref(other);
+	}
+	if (r < 0)
+		scene_fail(scene, __FILE__, __LINE__, "a process of the race", error);
+	_exit(r < 0);
+}
+
+static void race_body(struct scene *scene)
+{
+	uint64_t until_usec = clock_monotonic_usec() + (long_run() ? 60 : 4) * USEC_PER_SEC;
+	struct abox_snapshot_options first = ABOX_SNAPSHOT_OPTIONS_INIT;
+	struct abox_workspace_options options = ABOX_WORKSPACE_OPTIONS_INIT;
+	abox_workspace *workspace = NULL;
+	char id[STORE_ID_BYTES], name[32];
+	abox_error *error = NULL;
+	pid_t pids[5];
+
+	for (unsigned int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "src/d%u/f", i);
+		CHECK(scene, put_file(scene->root_fd, name, name) == 0);
+	}
+	CALL(scene, abox_workspace_create(&options, &workspace, &error));
+	memcpy(id, abox_workspace_get_id(workspace), sizeof(id));
+	CHECK(scene, fill_live(workspace, 1) == 0);
+	first.name = "first";
+	CALL(scene, abox_workspace_snapshot(workspace, &first, NULL, &error));
+	fflush(NULL);
+	for (unsigned int i = 0; i < ELEMENTSOF(pids); i++) {
+		pids[i] = fork();
+		if (pids[i] == 0)
+			race_act(scene, i, id, until_usec);
+	}
+	for (unsigned int i = 0; i < ELEMENTSOF(pids); i++) {
+		int status;
+
+		CHECK(scene, waitpid(pids[i], &status, 0) == pids[i] && status == 0);
+	}
+	CALL(scene, abox_workspace_verify(workspace, "first", &error));
+	CHECK(scene, no_left_overs(scene));
+	CALL(scene, abox_workspace_remove(id, &error));
+	abox_workspace_unref(workspace);
+}
+
+/* Forks, snapshots, copies, removals and gc of several processes at once: no layer goes that somebody needs,
+ * and none stays that nobody does. */
+Test(chain, processes_share_the_store)
+{
+	scene_play(race_body, 300);
+}
