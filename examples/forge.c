@@ -62,12 +62,12 @@ static void serve(int listener)
 
 int forge_start(void)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(address);
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (listener < 0 || bind(listener, (struct sockaddr *)&address, len) < 0 || listen(listener, 16) < 0 ||
-		getsockname(listener, (struct sockaddr *)&address, &len) < 0)
+	if (listener < 0 || bind(listener, (struct sockaddr *)&address, len) < 0 ||
+		listen(listener, 16) < 0 || getsockname(listener, (struct sockaddr *)&address, &len) < 0)
 		return -1;
 	server = fork();
 	if (server == 0) {
@@ -89,8 +89,9 @@ void forge_stop(void)
 
 int forge_ask(int port, const char *method, const char *head, char *answer, unsigned int size)
 {
-	struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	struct sockaddr_in address = {.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	char buffer[4096];
 	const char *body;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), status = 0;
@@ -98,7 +99,7 @@ int forge_ask(int port, const char *method, const char *head, char *answer, unsi
 	if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		goto out;
 	dprintf(fd, "%s /pulls?head=%s HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", method, head);
-	if (!answer)			/* the caller crashes here: sent, and nobody reads the answer */
+	if (!answer) /* the caller crashes here: sent, and nobody reads the answer */
 		goto out;
 	read_all(fd, buffer, sizeof(buffer), NULL);
 	body = strstr(buffer, "\r\n\r\n");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The pull request again, opened only when a person in another process has approved it: nothing leaves before.
+ * The pull request again, opened only when a person in another process has approved it: nothing leaves
+ * before.
  */
 #include <agentbox/agentbox.h>
 #include <stdio.h>
@@ -51,8 +52,8 @@ static int person(const char *folder, int yes)
 	}
 	forge_ask(port, "GET", "agent/approved", answer, sizeof(answer));
 	if (id[0] && strstr(answer, "\"count\":0"))
-		r = yes ? abox_approval_grant(journal, id, "ann", "looks right", NULL) :
-			  abox_approval_deny(journal, id, "ann", "not today", NULL);
+		r = yes ? abox_approval_grant(journal, id, "ann", "looks right", NULL)
+			: abox_approval_deny(journal, id, "ann", "not today", NULL);
 	abox_journal_unref(journal);
 	fflush(stdout);
 	return r;
@@ -82,7 +83,8 @@ static int harness(const char *folder, const char *key)
 	r = abox_task_open(journal, "job", &task_options, &task, &error);
 	if (r >= 0)
 		r = abox_effect_run(task, &options, open_pull_request, NULL, NULL, &effect, &error);
-	printf("the harness has %s\n", r < 0 ? abox_error_get_message(error) : (const char *)abox_effect_get_result(effect, NULL));
+	printf("the harness has %s\n",
+		r < 0 ? abox_error_get_message(error) : (const char *)abox_effect_get_result(effect, NULL));
 	abox_effect_unref(effect);
 	abox_task_unref(task);
 	abox_journal_unref(journal);
@@ -114,11 +116,11 @@ int main(void)
 	snprintf(folder, sizeof(folder), "%s/journal", base);
 	denied = with_person(folder, "first", 0);
 	granted = with_person(folder, "second", 1);
-	again = harness(folder, "second");	/* the stored answer; nobody is asked */
+	again = harness(folder, "second"); /* the stored answer; nobody is asked */
 	forge_ask(port, "GET", "agent/approved", answer, sizeof(answer));
 	printf("the forge says %s\n", answer);
 	forge_stop();
 	snprintf(command, sizeof(command), "rm -rf %s", base);
 	return system(command) != 0 || denied != ABOX_E_APPROVAL || granted != ABOX_EFFECT_COMMITTED ||
-		again != ABOX_EFFECT_COMMITTED || !strstr(answer, "\"count\":1,");
+	       again != ABOX_EFFECT_COMMITTED || !strstr(answer, "\"count\":1,");
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A harness that opens a pull request, is killed at every point in turn, tries again, and has opened exactly one.
- * No sandbox is needed: the journal alone guards the call.
+ * A harness that opens a pull request, is killed at every point in turn, tries again, and has opened exactly
+ * one. No sandbox is needed: the journal alone guards the call.
  */
 #include <agentbox/agentbox.h>
 #include <signal.h>
@@ -14,7 +14,8 @@
 #include "forge.h"
 
 enum crash { NOWHERE, BEFORE_SENDING, AFTER_SENDING, AFTER_THE_ANSWER, BEFORE_THE_END, N_CRASHES };
-static const char *const names[] = { "nowhere", "before sending", "after sending", "after the answer", "before the end" };
+static const char *const names[] = {
+	"nowhere", "before sending", "after sending", "after the answer", "before the end"};
 
 static int port;
 static enum crash crash;
@@ -82,11 +83,12 @@ static int harness(const char *folder)
 	options.request.host = "127.0.0.1";
 	options.request.path = "/pulls";
 	options.request.query = head;
-	options.settle_usec = 200000;	/* nothing of a dead sender arrives later than this, on this host */
+	options.settle_usec = 200000; /* nothing of a dead sender arrives later than this, on this host */
 	options.wait_usec = 10000000;
 	if ((r = abox_journal_open(folder, &journal_options, &journal, &error)) < 0 ||
 		(r = abox_task_open(journal, head, &task_options, &task, &error)) < 0 ||
-		(r = abox_effect_run(task, &options, open_pull_request, find_pull_request, NULL, &effect, &error)) < 0)
+		(r = abox_effect_run(
+			 task, &options, open_pull_request, find_pull_request, NULL, &effect, &error)) < 0)
 		fprintf(stderr, "%s: %s\n", abox_code_name(r), error ? abox_error_get_message(error) : "");
 	if (r == ABOX_EFFECT_COMMITTED) {
 		crash_at(BEFORE_THE_END);
@@ -120,11 +122,12 @@ int main(void)
 				_exit(harness(folder));
 			waitpid(pid, &status, 0);
 			attempts++;
-			crash = NOWHERE;	/* the next attempt lives */
+			crash = NOWHERE; /* the next attempt lives */
 		} while (WIFSIGNALED(status) && attempts < 5);
 		forge_ask(port, "GET", head, answer, sizeof(answer));
 		printf("killed %s: %d attempts, the forge says %s\n", names[point], attempts, answer);
-		wrong += status != 0 || !strstr(answer, "\"count\":1,") || attempts != (point == NOWHERE ? 1 : 2);
+		wrong += status != 0 || !strstr(answer, "\"count\":1,") ||
+			 attempts != (point == NOWHERE ? 1 : 2);
 	}
 	forge_stop();
 	snprintf(command, sizeof(command), "rm -rf %s", base);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * agentbox effect run: a command as an effect. Its exit code and output are the stored result. The command holds the
- * executor lock as well, so that it counts as under way for as long as it lives, whatever becomes of this program.
+ * agentbox effect run: a command as an effect. Its exit code and output are the stored result. The command
+ * holds the executor lock as well, so that it counts as under way for as long as it lives, whatever becomes
+ * of this program.
  */
 #include "effect_run.h"
 
@@ -25,8 +26,8 @@ struct job {
 	char **argv;
 	abox_task *task;
 	struct output streams[2];
-	int start_error;	/* errno when it could not be started */
-	int status;		/* of waitpid */
+	int start_error; /* errno when it could not be started */
+	int status;      /* of waitpid */
 };
 
 /* ---- the command ---- */
@@ -77,7 +78,7 @@ static void collect(struct job *job)
 		int open_streams = 0;
 
 		for (int i = 0; i < 2; i++) {
-			fds[i] = (struct pollfd){ .fd = job->streams[i].fd, .events = POLLIN };
+			fds[i] = (struct pollfd){.fd = job->streams[i].fd, .events = POLLIN};
 			open_streams += job->streams[i].fd >= 0;
 		}
 		if (!open_streams)
@@ -96,7 +97,8 @@ static bool start(struct job *job, const abox_effect *effect, pid_t *retpid)
 {
 	int out[2], err[2], report[2], lock = abox_task_dup_executor(job->task, NULL);
 
-	if (lock < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 || pipe2(report, O_CLOEXEC) < 0)
+	if (lock < 0 || pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0 ||
+		pipe2(report, O_CLOEXEC) < 0)
 		return false;
 	*retpid = fork();
 	if (*retpid == 0)
@@ -143,8 +145,9 @@ static bool store_result(struct job *job, abox_effect *effect)
 	put_bytes(object, "stdout", &job->streams[0]);
 	put_bytes(object, "stderr", &job->streams[1]);
 	text = json_dumps(object, JSON_COMPACT | JSON_SORT_KEYS);
-	stored = text && json_object_size(object) == 2 && !job->streams[0].failed && !job->streams[1].failed &&
-		abox_effect_set_result(effect, text, strlen(text), WEXITSTATUS(job->status)) == 0;
+	stored = text && json_object_size(object) == 2 && !job->streams[0].failed &&
+		 !job->streams[1].failed &&
+		 abox_effect_set_result(effect, text, strlen(text), WEXITSTATUS(job->status)) == 0;
 	free(text);
 	json_decref(object);
 	return stored;
@@ -200,9 +203,11 @@ static int give(const struct cli_settings *settings, const abox_effect *effect)
 	json_t *object = result ? json_loadb(result, len, JSON_ALLOW_NUL, NULL) : NULL;
 
 	if (settings->json) {
-		json_t *answer = json_pack("{s:s, s:s, s:b, s:i, s:i, s:o*}", "effect", abox_effect_get_id(effect), "state",
-			abox_effect_state_name(abox_effect_get_state(effect)), "replayed", abox_effect_get_replayed(effect), "try",
-			(int)abox_effect_get_try(effect), "exit_code", (int)abox_effect_get_code(effect), "result", object);
+		json_t *answer =
+			json_pack("{s:s, s:s, s:b, s:i, s:i, s:o*}", "effect", abox_effect_get_id(effect),
+				"state", abox_effect_state_name(abox_effect_get_state(effect)), "replayed",
+				abox_effect_get_replayed(effect), "try", (int)abox_effect_get_try(effect),
+				"exit_code", (int)abox_effect_get_code(effect), "result", object);
 		char *text = json_dumps(answer, JSON_INDENT(2) | JSON_ENSURE_ASCII);
 
 		puts(text ? text : "{}");
@@ -223,10 +228,11 @@ static int give(const struct cli_settings *settings, const abox_effect *effect)
 /* ---- the task ---- */
 
 /*
- * A helper of the attempt that is there, whether or not its owner lives: a script that runs one effect after the other is
- * one attempt. The first one begins it; `agentbox task resume` begins the next.
+ * A helper of the attempt that is there, whether or not its owner lives: a script that runs one effect after
+ * the other is one attempt. The first one begins it; `agentbox task resume` begins the next.
  */
-static int open_task(struct cli_settings *settings, abox_journal *journal, abox_task **ret, abox_error **reterr)
+static int open_task(
+	struct cli_settings *settings, abox_journal *journal, abox_task **ret, abox_error **reterr)
 {
 	struct abox_task_options options;
 	int r;
@@ -258,7 +264,8 @@ static bool fill_options(const struct cli_settings *settings, struct abox_effect
 		return false;
 	}
 	if ((settings->text[LEDGER_WAIT] && !parse_duration(settings->text[LEDGER_WAIT], &wait)) ||
-		(settings->text[LEDGER_SETTLE] && !parse_duration(settings->text[LEDGER_SETTLE], &options->settle_usec))) {
+		(settings->text[LEDGER_SETTLE] &&
+			!parse_duration(settings->text[LEDGER_SETTLE], &options->settle_usec))) {
 		say("--wait and --settle take a time such as 30s or 5m");
 		return false;
 	}
@@ -266,7 +273,8 @@ static bool fill_options(const struct cli_settings *settings, struct abox_effect
 	options->key = settings->text[LEDGER_KEY];
 	options->request.kind = ABOX_REQUEST_ARGV;
 	options->request.argv = (const char *const *)settings->words + 1;
-	options->request.target = settings->text[LEDGER_TARGET] ? settings->text[LEDGER_TARGET] : settings->words[1];
+	options->request.target =
+		settings->text[LEDGER_TARGET] ? settings->text[LEDGER_TARGET] : settings->words[1];
 	options->approval_text = settings->text[LEDGER_APPROVE];
 	options->approval_wait_usec = wait;
 	options->wait_usec = wait;
@@ -279,7 +287,7 @@ int effect_run(struct cli_settings *settings, abox_journal *journal)
 	_cleanup_(abox_task_unrefp) abox_task *task = NULL;
 	_cleanup_(abox_effect_unrefp) abox_effect *effect = NULL;
 	struct abox_effect_options options;
-	struct job job = { .argv = settings->words + 1, .streams = { { .fd = -1 }, { .fd = -1 } } };
+	struct job job = {.argv = settings->words + 1, .streams = {{.fd = -1}, {.fd = -1}}};
 	int r;
 
 	if (settings->n_words < 2 || !settings->text[LEDGER_TASK]) {

@@ -8,22 +8,21 @@
 #include <string.h>
 
 const struct cli_option options_ledger[] = {
-	{ "journal", 0, "DIR", "the journal; else the variable ABOX_JOURNAL", OPTION_TEXT, LEDGER_TEXT(LEDGER_JOURNAL), NULL,
-		NULL },
-	{ 0 }
-};
+	{"journal", 0, "DIR", "the journal; else the variable ABOX_JOURNAL", OPTION_TEXT,
+		LEDGER_TEXT(LEDGER_JOURNAL), NULL, NULL},
+	{0}};
 
-const struct cli_option options_by[] = {
-	{ "by", 0, "NAME", "who says so; recorded, not checked", OPTION_TEXT, LEDGER_TEXT(LEDGER_BY), NULL, NULL },
-	{ "note", 0, "TEXT", "why", OPTION_TEXT, LEDGER_TEXT(LEDGER_NOTE), NULL, NULL },
-	{ 0 }
-};
+const struct cli_option options_by[] = {{"by", 0, "NAME", "who says so; recorded, not checked", OPTION_TEXT,
+						LEDGER_TEXT(LEDGER_BY), NULL, NULL},
+	{"note", 0, "TEXT", "why", OPTION_TEXT, LEDGER_TEXT(LEDGER_NOTE), NULL, NULL}, {0}};
 
 /* 1: there is none to open, and that was said. */
-static int open_journal(const struct cli_settings *settings, bool append, abox_journal **ret, abox_error **reterr)
+static int open_journal(
+	const struct cli_settings *settings, bool append, abox_journal **ret, abox_error **reterr)
 {
 	struct abox_journal_options options = ABOX_JOURNAL_OPTIONS_INIT;
-	const char *path = settings->text[LEDGER_JOURNAL] ? settings->text[LEDGER_JOURNAL] : getenv("ABOX_JOURNAL");
+	const char *path =
+		settings->text[LEDGER_JOURNAL] ? settings->text[LEDGER_JOURNAL] : getenv("ABOX_JOURNAL");
 
 	if (!path || !path[0]) {
 		say("--journal DIR is needed, or the variable ABOX_JOURNAL");
@@ -77,7 +76,8 @@ int ledger_print_json(char *json_taken)
 	return r;
 }
 
-/* Bytes from outside never reach a terminal as they are: the JSON printer escapes what is not printable ASCII. */
+/* Bytes from outside never reach a terminal as they are: the JSON printer escapes what is not printable
+ * ASCII. */
 static void print_value(const json_t *value, int width)
 {
 	char *text = NULL;
@@ -106,7 +106,8 @@ int ledger_print_list(const struct cli_settings *settings, char *json_taken, con
 		return ledger_print_json(json_taken);
 	list = json_loads(json_taken, JSON_ALLOW_NUL, NULL);
 	abox_free(json_taken);
-	json_array_foreach(list, i, entry) {
+	json_array_foreach(list, i, entry)
+	{
 		for (size_t k = 0; members[k]; k++)
 			print_value(json_object_get(entry, members[k]), members[k + 1] ? 10 : 0);
 		putchar('\n');

@@ -26,20 +26,20 @@ static int run_report(struct cli_settings *settings, abox_journal *journal)
 
 static int run(struct cli_settings *settings)
 {
-	static const struct ledger_verb verb = { NULL, LEDGER_ANY, false, false, run_report };
+	static const struct ledger_verb verb = {NULL, LEDGER_ANY, false, false, run_report};
 
 	return ledger_run_verb(settings, &verb);
 }
 
-static const struct cli_option *const groups[] = { options_ledger, NULL };
+static const struct cli_option *const groups[] = {options_ledger, NULL};
 
 const struct cli_command cli_report = {
 	.name = "report",
 	.usage = "[TASK] --journal DIR [--json]",
 	.summary = "what a task was, from its journal",
-	.help =
-	"Who started it, where it ran, what was reachable, used, changed, approved and verified, how it ended; first of all\n"
-	"what needs a decision. Without TASK: the records that belong to no task.\n",
+	.help = "Who started it, where it ran, what was reachable, used, changed, approved and verified, how "
+		"it ended; first of all\n"
+		"what needs a decision. Without TASK: the records that belong to no task.\n",
 	.groups = groups,
 	.words_max = 1,
 	.run = run,

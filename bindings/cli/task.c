@@ -9,7 +9,7 @@
 
 static int run_list(struct cli_settings *settings, abox_journal *journal)
 {
-	static const char *const members[] = { "status", "id", "attempts", "identity", "description", NULL };
+	static const char *const members[] = {"status", "id", "attempts", "identity", "description", NULL};
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	char *json = NULL;
 	int r;
@@ -30,7 +30,7 @@ static int run_show(struct cli_settings *settings, abox_journal *journal)
 
 static int print_plan(const struct cli_settings *settings, char *json_taken)
 {
-	static const char *const kinds[] = { "stages", "effects" };
+	static const char *const kinds[] = {"stages", "effects"};
 	json_t *plan, *entry;
 	size_t i;
 
@@ -39,11 +39,13 @@ static int print_plan(const struct cli_settings *settings, char *json_taken)
 	plan = json_loads(json_taken, 0, NULL);
 	abox_free(json_taken);
 	for (size_t kind = 0; kind < 2; kind++)
-		json_array_foreach(json_object_get(plan, kinds[kind]), i, entry) {
+		json_array_foreach(json_object_get(plan, kinds[kind]), i, entry)
+		{
 			const char *name = json_string_value(json_object_get(entry, kind ? "id" : "name"));
 
-			printf("%-10s %-7s %s: %s\n", json_string_value(json_object_get(entry, "do")), kind ? "effect" : "stage",
-				name ? name : "", json_string_value(json_object_get(entry, "why")));
+			printf("%-10s %-7s %s: %s\n", json_string_value(json_object_get(entry, "do")),
+				kind ? "effect" : "stage", name ? name : "",
+				json_string_value(json_object_get(entry, "why")));
 		}
 	json_decref(plan);
 	return finish_stdout();
@@ -62,7 +64,7 @@ static int run_plan(struct cli_settings *settings, abox_journal *journal)
 /* none, fence, kill */
 static int takeover(const char *text)
 {
-	static const char *const names[] = { "none", "fence", "kill" };
+	static const char *const names[] = {"none", "fence", "kill"};
 
 	for (int i = 0; i < 3; i++)
 		if (text && strcmp(text, names[i]) == 0)
@@ -95,8 +97,8 @@ static int run_cancel(struct cli_settings *settings, abox_journal *journal)
 	char *json = NULL;
 	int r;
 
-	r = abox_task_cancel(journal, settings->words[1], settings->text[LEDGER_BY], settings->text[LEDGER_NOTE], &json,
-		&error);
+	r = abox_task_cancel(journal, settings->words[1], settings->text[LEDGER_BY],
+		settings->text[LEDGER_NOTE], &json, &error);
 	return r < 0 ? fail(settings, r, error) : ledger_print_json(json);
 }
 
@@ -105,7 +107,8 @@ static int run_abandon(struct cli_settings *settings, abox_journal *journal)
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
 	int r;
 
-	r = abox_task_abandon(journal, settings->words[1], settings->text[LEDGER_BY], settings->text[LEDGER_NOTE], &error);
+	r = abox_task_abandon(
+		journal, settings->words[1], settings->text[LEDGER_BY], settings->text[LEDGER_NOTE], &error);
 	return r < 0 ? fail(settings, r, error) : CLI_EXIT_DONE;
 }
 
@@ -128,38 +131,33 @@ static int run_end(struct cli_settings *settings, abox_journal *journal)
 
 static int run(struct cli_settings *settings)
 {
-	static const struct ledger_verb verbs[] = {
-		{ "list", 0, false, false, run_list },
-		{ "show", 1, false, false, run_show },
-		{ "plan", 1, false, false, run_plan },
-		{ "resume", 1, true, false, run_resume },
-		{ "cancel", 1, true, true, run_cancel },
-		{ "abandon", 1, true, true, run_abandon },
-		{ "end", 1, true, false, run_end },
-		{ 0 }
-	};
+	static const struct ledger_verb verbs[] = {{"list", 0, false, false, run_list},
+		{"show", 1, false, false, run_show}, {"plan", 1, false, false, run_plan},
+		{"resume", 1, true, false, run_resume}, {"cancel", 1, true, true, run_cancel},
+		{"abandon", 1, true, true, run_abandon}, {"end", 1, true, false, run_end}, {0}};
 
 	return ledger_run(settings, verbs, "task");
 }
 
 static const struct cli_option options_task[] = {
-	{ "all", 0, NULL, "list: also tasks that are over", OPTION_FLAG, LEDGER_FLAG(LEDGER_ALL), NULL, NULL },
-	{ "takeover", 0, "HOW", "resume: none, fence or kill an owner that lives", OPTION_TEXT,
-		LEDGER_TEXT(LEDGER_TAKEOVER), NULL, NULL },
-	{ "outcome", 0, "TEXT", "end: what whoever opens the task again is given", OPTION_TEXT,
-		LEDGER_TEXT(LEDGER_OUTCOME), NULL, NULL },
-	{ 0 }
-};
-static const struct cli_option *const groups[] = { options_ledger, options_task, options_by, NULL };
+	{"all", 0, NULL, "list: also tasks that are over", OPTION_FLAG, LEDGER_FLAG(LEDGER_ALL), NULL, NULL},
+	{"takeover", 0, "HOW", "resume: none, fence or kill an owner that lives", OPTION_TEXT,
+		LEDGER_TEXT(LEDGER_TAKEOVER), NULL, NULL},
+	{"outcome", 0, "TEXT", "end: what whoever opens the task again is given", OPTION_TEXT,
+		LEDGER_TEXT(LEDGER_OUTCOME), NULL, NULL},
+	{0}};
+static const struct cli_option *const groups[] = {options_ledger, options_task, options_by, NULL};
 
 const struct cli_command cli_task = {
 	.name = "task",
 	.usage = "list|show ID|plan ID|resume ID|cancel ID|abandon ID|end ID --journal DIR",
 	.summary = "tasks of a journal: resume, cancel, give up",
-	.help =
-	"`plan` says what a resume would do and changes nothing; `resume` begins a new attempt, calls UNKNOWN what a dead\n"
-	"owner left in flight, and prints what is left to do. `cancel` closes admission for good, from any process, and tells\n"
-	"what was done and what was not. `abandon` gives up a task whose owner is dead. cancel and abandon need --by NAME.\n",
+	.help = "`plan` says what a resume would do and changes nothing; `resume` begins a new attempt, "
+		"calls UNKNOWN what a dead\n"
+		"owner left in flight, and prints what is left to do. `cancel` closes admission for good, "
+		"from any process, and tells\n"
+		"what was done and what was not. `abandon` gives up a task whose owner is dead. cancel and "
+		"abandon need --by NAME.\n",
 	.groups = groups,
 	.words_min = 1,
 	.words_max = 2,

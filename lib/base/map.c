@@ -91,7 +91,7 @@ int map_put(struct map *map, const void *key, size_t len, void *value)
 	entry = calloc(1, sizeof(*entry));
 	if (!entry)
 		return ABOX_E_MEMORY;
-	*entry = (struct map_entry){ .key = key, .len = len, .hash = map_hash(map, key, len), .value = value };
+	*entry = (struct map_entry){.key = key, .len = len, .hash = map_hash(map, key, len), .value = value};
 	*at = entry;
 	map->count++;
 	return 0;

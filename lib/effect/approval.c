@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Approvals: asked for by the owner of a task, answered by a named person from any process, judged and used up in the
- * append of DISPATCHED and only there (effects 1.9). The name is recorded, not authenticated.
+ * Approvals: asked for by the owner of a task, answered by a named person from any process, judged and used
+ * up in the append of DISPATCHED and only there (effects 1.9). The name is recorded, not authenticated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 
 void abox_approval_options_init(struct abox_approval_options *options)
 {
-	*options = (struct abox_approval_options){ .size = sizeof(*options) };
+	*options = (struct abox_approval_options){.size = sizeof(*options)};
 	abox_effect_request_init(&options->request);
 }
 
@@ -29,7 +29,7 @@ struct request_call {
 	uint64_t uses;
 	uint64_t ttl_usec;
 	bool wall;
-	bool attach_to_refused;	/* for an effect: a denial stands until somebody asks on purpose */
+	bool attach_to_refused; /* for an effect: a denial stands until somebody asks on purpose */
 	char new_id[ENGINE_ID_BYTES];
 	char *found_id;
 };
@@ -59,7 +59,8 @@ static int request_decide(struct engine_step *step, struct fact *fact, abox_erro
 	r = decide_admission(task, call->task->epoch, reterr);
 	if (r < 0)
 		return r;
-	found = decide_usable_approval(step->view, task, call->fingerprint, call->effect_class, &step->context, &newest);
+	found = decide_usable_approval(
+		step->view, task, call->fingerprint, call->effect_class, &step->context, &newest);
 	if (!found && newest && stands(call, decide_approval_state(step->view, newest, &step->context)))
 		found = newest;
 	free(call->found_id);
@@ -71,7 +72,7 @@ static int request_decide(struct engine_step *step, struct fact *fact, abox_erro
 	fact->epoch = call->task->epoch;
 	fact->approval = call->new_id;
 	fact->effect_class = (uint32_t)call->effect_class;
-	fact->target = (struct fact_bytes){ call->target, strlen(call->target) };
+	fact->target = (struct fact_bytes){call->target, strlen(call->target)};
 	fact->fingerprint = call->fingerprint;
 	fact->reason = call->text;
 	fact->what = call->what;
@@ -84,8 +85,10 @@ static int request_decide(struct engine_step *step, struct fact *fact, abox_erro
 /* *retid is allocated. 0 for a new request, 1 for one that stood. */
 static int request_append(struct request_call *call, bool durable, char **retid, abox_error **reterr)
 {
-	struct engine_step step = { .journal = call->task->journal, .asker = call->task, .decide = request_decide,
-		.userdata = call };
+	struct engine_step step = {.journal = call->task->journal,
+		.asker = call->task,
+		.decide = request_decide,
+		.userdata = call};
 	int r;
 
 	r = engine_make_id("app-", call->new_id, reterr);
@@ -104,9 +107,15 @@ static int request_append(struct request_call *call, bool durable, char **retid,
 int request_for_effect(abox_effect *effect, const struct abox_effect_options *options,
 	const struct fingerprint *fingerprint, const char *what, abox_error **reterr)
 {
-	struct request_call call = { .task = effect->task, .effect_class = effect->effect_class,
-		.fingerprint = fingerprint->hex, .target = options->request.target, .text = options->approval_text,
-		.what = what, .uses = 1, .wall = options->approval_wall != 0, .attach_to_refused = true };
+	struct request_call call = {.task = effect->task,
+		.effect_class = effect->effect_class,
+		.fingerprint = fingerprint->hex,
+		.target = options->request.target,
+		.text = options->approval_text,
+		.what = what,
+		.uses = 1,
+		.wall = options->approval_wall != 0,
+		.attach_to_refused = true};
 	char *id = NULL;
 	int r;
 
@@ -120,19 +129,19 @@ int request_for_effect(abox_effect *effect, const struct abox_effect_options *op
 	return 0;
 }
 
-int abox_approval_request(abox_task *task, const struct abox_approval_options *options, char **retid,
-	abox_error **reterr)
+int abox_approval_request(
+	abox_task *task, const struct abox_approval_options *options, char **retid, abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text what = TEXT_INIT;
-	struct request_call call = { .task = task };
+	struct request_call call = {.task = task};
 	struct fingerprint fingerprint;
 	int r;
 
 	r = owner_check(task, reterr);
 	if (r < 0)
 		return r;
-	if (!options || options->size < sizeof(*options) || !retid || options->effect_class > ABOX_EFFECT_PURE ||
-		options->uses > MAX_USES)
+	if (!options || options->size < sizeof(*options) || !retid ||
+		options->effect_class > ABOX_EFFECT_PURE || options->uses > MAX_USES)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL,
 			"options with size, class and uses in range, and retid are required");
 	r = fingerprint_make(&options->request, &fingerprint, reterr);
@@ -164,7 +173,8 @@ struct answer_call {
 	int kind;
 };
 
-static int find_approval(const struct view *view, const char *id, struct view_approval **ret, abox_error **reterr)
+static int find_approval(
+	const struct view *view, const char *id, struct view_approval **ret, abox_error **reterr)
 {
 	*ret = view_approval_get(view, id);
 	if (*ret)
@@ -184,10 +194,10 @@ static int answer_decide(struct engine_step *step, struct fact *fact, abox_error
 		return r;
 	state = decide_approval_state(step->view, approval, &step->context);
 	if (state != ABOX_APPROVAL_PENDING && state != ABOX_APPROVAL_GRANTED)
-		return error_set(reterr, ABOX_E_ALREADY, ABOX_STAGE_EFFECT, NULL, "approval '%s' is %s", call->id,
-			abox_approval_state_name(state));
+		return error_set(reterr, ABOX_E_ALREADY, ABOX_STAGE_EFFECT, NULL, "approval '%s' is %s",
+			call->id, abox_approval_state_name(state));
 	if (state == ABOX_APPROVAL_GRANTED && call->kind == FACT_APPROVAL_GRANT)
-		return 0;	/* granted twice is granted once */
+		return 0; /* granted twice is granted once */
 	fact->kind = call->kind;
 	fact->task = approval->task->id;
 	fact->epoch = approval->task->epoch;
@@ -199,7 +209,7 @@ static int answer_decide(struct engine_step *step, struct fact *fact, abox_error
 
 static int answer_append(abox_journal *journal, struct answer_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = journal, .decide = answer_decide, .userdata = call };
+	struct engine_step step = {.journal = journal, .decide = answer_decide, .userdata = call};
 	int r;
 
 	r = engine_check_journal(journal, true, reterr);
@@ -215,23 +225,26 @@ static int answer_append(abox_journal *journal, struct answer_call *call, abox_e
 	return r < 0 ? r : 0;
 }
 
-int abox_approval_grant(abox_journal *journal, const char *id, const char *by, const char *note, abox_error **reterr)
+int abox_approval_grant(
+	abox_journal *journal, const char *id, const char *by, const char *note, abox_error **reterr)
 {
-	struct answer_call call = { id, by, note, FACT_APPROVAL_GRANT };
+	struct answer_call call = {id, by, note, FACT_APPROVAL_GRANT};
 
 	return answer_append(journal, &call, reterr);
 }
 
-int abox_approval_deny(abox_journal *journal, const char *id, const char *by, const char *note, abox_error **reterr)
+int abox_approval_deny(
+	abox_journal *journal, const char *id, const char *by, const char *note, abox_error **reterr)
 {
-	struct answer_call call = { id, by, note, FACT_APPROVAL_DENY };
+	struct answer_call call = {id, by, note, FACT_APPROVAL_DENY};
 
 	return answer_append(journal, &call, reterr);
 }
 
-int abox_approval_revoke(abox_journal *journal, const char *id, const char *by, const char *note, abox_error **reterr)
+int abox_approval_revoke(
+	abox_journal *journal, const char *id, const char *by, const char *note, abox_error **reterr)
 {
-	struct answer_call call = { id, by, note, FACT_APPROVAL_REVOKE };
+	struct answer_call call = {id, by, note, FACT_APPROVAL_REVOKE};
 
 	return answer_append(journal, &call, reterr);
 }
@@ -243,7 +256,8 @@ struct approval_look {
 	int state;
 };
 
-static int approval_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int approval_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct approval_look *call = userdata;
 	struct view_approval *approval;
@@ -259,8 +273,8 @@ static int approval_look(struct view *view, const struct decide_context *context
 int abox_approval_wait(abox_journal *journal, const char *id, uint64_t timeout_usec, abox_error **reterr)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec), pause = 2000, now, seq;
-	struct approval_look call = { .id = id };
-	struct timespec ts = { 0 };
+	struct approval_look call = {.id = id};
+	struct timespec ts = {0};
 	int r;
 
 	r = engine_check_journal(journal, true, reterr);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Beginning an effect: which effect is meant, and what may be done about it now (effects 1.1-1.3, 1.6). Nothing leaves
- * here; the outcome is a handle that may be dispatched, a stored result, or an answer that says why not.
+ * Beginning an effect: which effect is meant, and what may be done about it now (effects 1.1-1.3, 1.6).
+ * Nothing leaves here; the outcome is a handle that may be dispatched, a stored result, or an answer that
+ * says why not.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +12,11 @@
 #include "effect/owner.h"
 #include "effect/request.h"
 
-#define MAX_ROUNDS 64	/* of one question; each appends a record that settles something */
+#define MAX_ROUNDS 64 /* of one question; each appends a record that settles something */
 
 void abox_effect_options_init(struct abox_effect_options *options)
 {
-	*options = (struct abox_effect_options){ .size = sizeof(*options) };
+	*options = (struct abox_effect_options){.size = sizeof(*options)};
 	abox_effect_request_init(&options->request);
 }
 
@@ -39,12 +40,12 @@ struct begin_call {
 	struct fact_bytes payload;
 	struct engine_blob payload_blob;
 	char new_id[ENGINE_ID_BYTES];
-	const char **candidates;	/* borrowed from the view, under the lock */
+	const char **candidates; /* borrowed from the view, under the lock */
 	size_t n_candidates;
-	abox_effect *effect;		/* the handle to be */
-	struct begin_decision decision;	/* its effect is to be looked at under the lock only */
-	char *known_id;			/* id of that effect */
-	abox_error *error;		/* of an answer that is no failure of the step */
+	abox_effect *effect;            /* the handle to be */
+	struct begin_decision decision; /* its effect is to be looked at under the lock only */
+	char *known_id;                 /* id of that effect */
+	abox_error *error;              /* of an answer that is no failure of the step */
 };
 
 static void begin_call_clear(struct begin_call *call)
@@ -63,9 +64,11 @@ static int check_options(const struct abox_effect_options *options, abox_error *
 	int r;
 
 	if (!options || options->size < sizeof(*options))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL, "options with their size are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL,
+			"options with their size are required");
 	if (options->effect_class > ABOX_EFFECT_PURE)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "effect_class", "is out of range");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "effect_class", "is out of range");
 	if (options->key) {
 		r = engine_check_name("key", options->key, 255, reterr);
 		if (r < 0)
@@ -75,9 +78,11 @@ static int check_options(const struct abox_effect_options *options, abox_error *
 				"counts equal wishes with a derived key; an own key says it already");
 	}
 	if (options->claim_id && string_empty(options->claim_by))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "claim_by", "a claim needs a name");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "claim_by", "a claim needs a name");
 	if (options->new_by && options->claim_id)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "new_by", "it cannot be both new and claimed");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "new_by",
+			"it cannot be both new and claimed");
 	return 0;
 }
 
@@ -95,7 +100,8 @@ static int prepare_key(struct begin_call *call, abox_error **reterr)
 			"is beyond the spool limit: it takes a key of its own and no approval");
 	call->wish.key = options->key;
 	if (!options->key) {
-		r = fingerprint_derive_key(options->request.target, &call->fingerprint, options->wish, call->derived_key);
+		r = fingerprint_derive_key(
+			options->request.target, &call->fingerprint, options->wish, call->derived_key);
 		if (r < 0)
 			return r;
 		call->wish.key = call->derived_key;
@@ -115,8 +121,8 @@ static int prepare_payload(struct begin_call *call, abox_error **reterr)
 	if (!options->payload && options->request.body_fd >= 0)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "payload",
 			"a deferred effect with its body in a file needs a payload");
-	return engine_store(call->task->journal, data ? data : "", data ? len : 0, &call->payload, &call->payload_blob,
-		reterr);
+	return engine_store(call->task->journal, data ? data : "", data ? len : 0, &call->payload,
+		&call->payload_blob, reterr);
 }
 
 static int prepare(struct begin_call *call, abox_error **reterr)
@@ -161,10 +167,10 @@ static void fact_of_wish(const struct begin_call *call, struct fact *fact)
 	const struct abox_effect_options *options = call->options;
 
 	fact->effect = call->new_id;
-	fact->key = (struct fact_bytes){ call->wish.key, strlen(call->wish.key) };
+	fact->key = (struct fact_bytes){call->wish.key, strlen(call->wish.key)};
 	fact->derived = call->wish.derived;
 	fact->effect_class = options->effect_class;
-	fact->target = (struct fact_bytes){ options->request.target, strlen(options->request.target) };
+	fact->target = (struct fact_bytes){options->request.target, strlen(options->request.target)};
 	fact->fingerprint = call->fingerprint.hex;
 	fact->what = call->what.data;
 	fact->wish = options->wish;
@@ -217,7 +223,8 @@ static int mark_ambiguous(struct begin_call *call, const struct view_task *task,
 	return 0;
 }
 
-static int mark_claimed(struct begin_call *call, const struct view *view, struct fact *fact, abox_error **reterr)
+static int mark_claimed(
+	struct begin_call *call, const struct view *view, struct fact *fact, abox_error **reterr)
 {
 	const struct view_effect *of = view_effect_get(view, call->wish.claim_id);
 
@@ -229,7 +236,7 @@ static int mark_claimed(struct begin_call *call, const struct view *view, struct
 			"effect '%s' has another target or class", of->id);
 	fact->kind = FACT_EFFECT_CLAIMED;
 	fact->effect = call->decision.effect ? call->decision.effect->id : NULL;
-	fact->key = (struct fact_bytes){ call->wish.key, strlen(call->wish.key) };
+	fact->key = (struct fact_bytes){call->wish.key, strlen(call->wish.key)};
 	fact->derived = call->wish.derived;
 	fact->fingerprint = call->fingerprint.hex;
 	fact->of = of->id;
@@ -245,7 +252,8 @@ static int begin_decide(struct engine_step *step, struct fact *fact, abox_error 
 	int r;
 
 	call->error = abox_error_free(call->error);
-	r = decide_begin(step->view, task, call->task->epoch, &call->wish, &step->context, decision, &call->error);
+	r = decide_begin(
+		step->view, task, call->task->epoch, &call->wish, &step->context, decision, &call->error);
 	if (r < 0)
 		return error_take(reterr, &call->error, r);
 	free(call->known_id);
@@ -300,7 +308,8 @@ struct refresh_call {
 	const char *id;
 };
 
-static int refresh_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int refresh_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct refresh_call *call = userdata;
 	const struct view_effect *from = view_effect_get(view, call->id);
@@ -317,7 +326,8 @@ static int load_result(abox_effect *effect, uint64_t result_seq, abox_error **re
 
 	if (!result_seq)
 		return 0;
-	r = engine_load(effect->task->journal, result_seq, false, &data, &len, &effect->code, &reason, reterr);
+	r = engine_load(
+		effect->task->journal, result_seq, false, &data, &len, &effect->code, &reason, reterr);
 	if (r < 0)
 		return r;
 	free(effect->result);
@@ -330,7 +340,8 @@ static int load_result(abox_effect *effect, uint64_t result_seq, abox_error **re
 }
 
 /* Nothing is replayed or told before it is covered (effects 0.3). */
-static int answer_stored(struct begin_call *call, struct engine_step *step, abox_effect **ret, abox_error **reterr)
+static int answer_stored(
+	struct begin_call *call, struct engine_step *step, abox_effect **ret, abox_error **reterr)
 {
 	int r;
 
@@ -364,7 +375,7 @@ static int answer_conflict(struct begin_call *call, struct engine_step *step, ab
 
 static int answer_go(struct begin_call *call, abox_effect **ret, abox_error **reterr)
 {
-	struct refresh_call refresh = { call->effect, call->effect->id };
+	struct refresh_call refresh = {call->effect, call->effect->id};
 	int r;
 
 	/* No sync: that of DISPATCHED covers INTENDED. */
@@ -373,7 +384,8 @@ static int answer_go(struct begin_call *call, abox_effect **ret, abox_error **re
 		return r;
 	call->effect->intended = !call->options->defer;
 	if (call->options->approval_text) {
-		r = request_for_effect(call->effect, call->options, &call->fingerprint, call->what.data, reterr);
+		r = request_for_effect(
+			call->effect, call->options, &call->fingerprint, call->what.data, reterr);
 		if (r < 0)
 			return r;
 	}
@@ -399,7 +411,8 @@ static int adopt_id(struct begin_call *call)
 	return 0;
 }
 
-static int begin_rounds(struct begin_call *call, struct engine_step *step, abox_effect **ret, abox_error **reterr)
+static int begin_rounds(
+	struct begin_call *call, struct engine_step *step, abox_effect **ret, abox_error **reterr)
 {
 	int r;
 
@@ -421,11 +434,11 @@ static int begin_rounds(struct begin_call *call, struct engine_step *step, abox_
 	return error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_EFFECT, NULL, "others keep changing this effect");
 }
 
-int abox_effect_begin(abox_task *task, const struct abox_effect_options *options, abox_effect **ret,
-	abox_error **reterr)
+int abox_effect_begin(
+	abox_task *task, const struct abox_effect_options *options, abox_effect **ret, abox_error **reterr)
 {
-	struct begin_call call = { .task = task, .options = options };
-	struct engine_step step = { .asker = task, .decide = begin_decide, .userdata = &call };
+	struct begin_call call = {.task = task, .options = options};
+	struct engine_step step = {.asker = task, .decide = begin_decide, .userdata = &call};
 	int r;
 
 	r = owner_check(task, reterr);

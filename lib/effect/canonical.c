@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * RFC 8785 (JSON Canonicalization Scheme): members sorted by UTF-16 code units, numbers as ECMAScript prints them,
- * strings with the fewest escapes. Used for fingerprints only: equal meaning, equal bytes.
+ * RFC 8785 (JSON Canonicalization Scheme): members sorted by UTF-16 code units, numbers as ECMAScript prints
+ * them, strings with the fewest escapes. Used for fingerprints only: equal meaning, equal bytes.
  */
 #include "effect/canonical.h"
 
@@ -15,7 +15,7 @@
 #define CANONICAL_MAX_BYTES (16u << 20)
 #define MAX_SAFE_INTEGER 9007199254740991LL
 
-/* Supplementary characters (UTF-8 from 0xf0) are surrogates in UTF-16 and sort before U+E000 (0xee and 0xef). */
+/* Supplementary characters (UTF-8 from 0xf0) are surrogates in UTF-16: they sort before U+E000 (0xee, 0xef). */
 static int utf16_rank(unsigned char c)
 {
 	if (c >= 0xf0)
@@ -25,7 +25,8 @@ static int utf16_rank(unsigned char c)
 
 static int compare_names(const void *a, const void *b)
 {
-	const unsigned char *left = *(const unsigned char *const *)a, *right = *(const unsigned char *const *)b;
+	const unsigned char *left = *(const unsigned char *const *)a,
+			    *right = *(const unsigned char *const *)b;
 
 	while (*left && *left == *right) {
 		left++;
@@ -36,7 +37,7 @@ static int compare_names(const void *a, const void *b)
 
 static void add_string(struct text *text, const char *string)
 {
-	static const char names[] = { ['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r' };
+	static const char names[] = {['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'};
 
 	text_add(text, "\"");
 	for (const char *s = string; *s; s++) {
@@ -54,7 +55,8 @@ static void add_string(struct text *text, const char *string)
 	text_add(text, "\"");
 }
 
-/* The fewest digits that read back as the same number; value = 0.DIGITS * 10^exponent. Any locale's point is skipped. */
+/* The fewest digits that read back as the same number; value = 0.DIGITS * 10^exponent. Any locale's point is
+ * skipped. */
 static void shortest_digits(double value, char digits[32], int *retexponent)
 {
 	char buffer[64];
@@ -195,7 +197,7 @@ static int add_value(struct text *text, const struct json *value)
 
 int canonical_json(const char *data, size_t len, struct text *text)
 {
-	static const struct json_bounds bounds = { CANONICAL_MAX_BYTES, 64, ABOX_STAGE_EFFECT };
+	static const struct json_bounds bounds = {CANONICAL_MAX_BYTES, 64, ABOX_STAGE_EFFECT};
 	_cleanup_(json_unrefp) struct json *tree = NULL;
 	_cleanup_(text_clear) struct text form = TEXT_INIT;
 	int r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Decisions over the view. Rule numbers are those of RULES.md in this folder; tests/model has the models in which each
- * of these checks was left out once to see what breaks.
+ * Decisions over the view. Rule numbers are those of RULES.md in this folder; tests/model has the models in
+ * which each of these checks was left out once to see what breaks.
  */
 #include "effect/decide.h"
 
@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-int decide_effect_error(abox_error **reterr, int code, const struct view_effect *effect, const char *format, ...)
+int decide_effect_error(
+	abox_error **reterr, int code, const struct view_effect *effect, const char *format, ...)
 {
 	char place[128], message[512];
 	va_list args;
@@ -26,8 +27,9 @@ int decide_effect_error(abox_error **reterr, int code, const struct view_effect 
 int decide_fence(const struct view_task *task, uint64_t epoch, abox_error **reterr)
 {
 	if (!task || task->epoch == 0)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL, "nobody has taken control of the task");
-	/* Security: checked in the append itself (effects 1.8); outside of it an effect could start unlisted. */
+		return error_set(
+			reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL, "nobody has taken control of the task");
+	/* Security: checked in the append itself (effects 1.8); outside, an effect could start unlisted. */
 	if (task->epoch != epoch)
 		return error_set(reterr, ABOX_E_FENCED, ABOX_STAGE_TASK, NULL,
 			"attempt %llu of task '%s' has taken over from attempt %llu",
@@ -43,11 +45,12 @@ int decide_admission(const struct view_task *task, uint64_t epoch, abox_error **
 	if (r < 0)
 		return r;
 	if (task->ended)
-		return error_set(reterr, ABOX_E_ALREADY, ABOX_STAGE_TASK, NULL, "task '%s' is over: %s", task->id,
-			abox_task_status_name(task->ended));
+		return error_set(reterr, ABOX_E_ALREADY, ABOX_STAGE_TASK, NULL, "task '%s' is over: %s",
+			task->id, abox_task_status_name(task->ended));
 	if (task->canceled_seq)
-		return error_set(reterr, ABOX_E_CANCELED, ABOX_STAGE_TASK, NULL, "task '%s' was canceled by %s",
-			task->id, task->canceled_by ? task->canceled_by : "somebody");
+		return error_set(reterr, ABOX_E_CANCELED, ABOX_STAGE_TASK, NULL,
+			"task '%s' was canceled by %s", task->id,
+			task->canceled_by ? task->canceled_by : "somebody");
 	return 0;
 }
 
@@ -81,17 +84,17 @@ int decide_status(const struct view *view, const struct view_task *task, const s
 
 /* ---- approvals ---- */
 
-static bool approval_expired(const struct view *view, const struct view_approval *approval,
-	const struct decide_context *context)
+static bool approval_expired(
+	const struct view *view, const struct view_approval *approval, const struct decide_context *context)
 {
-	/* Wall time never earlier than the newest record: a clock set back gives no time back (effects 1.10). */
+	/* Wall time never earlier than the newest record: a clock set back gives no time (effects 1.10). */
 	if (approval->wall)
 		return MAX(context->wall_usec, view->max_time_usec) >= approval->until_usec;
 	return strcmp(approval->boot, context->boot) != 0 || context->boot_usec >= approval->until_usec;
 }
 
-int decide_approval_state(const struct view *view, const struct view_approval *approval,
-	const struct decide_context *context)
+int decide_approval_state(
+	const struct view *view, const struct view_approval *approval, const struct decide_context *context)
 {
 	if (approval->used >= approval->uses)
 		return ABOX_APPROVAL_USED;
@@ -128,9 +131,10 @@ struct view_approval *decide_usable_approval(const struct view *view, const stru
 
 static bool is_candidate(const struct view_effect *effect, const char *target, uint64_t epoch)
 {
-	return (effect->effect_class == ABOX_EFFECT_OPAQUE || effect->effect_class == ABOX_EFFECT_CHECKABLE) &&
-		effect->attempt < epoch && effect->claimed < epoch && strcmp(effect->target, target) == 0 &&
-		view_effect_may_have_happened(effect);
+	return (effect->effect_class == ABOX_EFFECT_OPAQUE ||
+		       effect->effect_class == ABOX_EFFECT_CHECKABLE) &&
+	       effect->attempt < epoch && effect->claimed < epoch && strcmp(effect->target, target) == 0 &&
+	       view_effect_may_have_happened(effect);
 }
 
 size_t decide_candidates(const struct view_task *task, const char *target, uint64_t epoch,
@@ -153,7 +157,7 @@ static size_t count_on_target(const struct view_task *task, const char *target)
 
 	for (const struct view_effect *effect = task->effects; effect; effect = effect->next)
 		n += effect->state != ABOX_EFFECT_NONE && effect->state != ABOX_EFFECT_CANCELED &&
-			strcmp(effect->target, target) == 0;
+		     strcmp(effect->target, target) == 0;
 	return n;
 }
 
@@ -170,10 +174,12 @@ static int step(struct begin_decision *ret, enum begin_step what)
 	return 0;
 }
 
-/* A copied journal does not know what the original did since: any key it does not know is ambiguous (effects 0.7). */
+/* A copied journal does not know what the original did since: any key it does not know is ambiguous (effects
+ * 0.7). */
 static bool is_ambiguous(const struct view_task *task, uint64_t epoch, const struct wish *wish)
 {
-	return task->adopted || (wish->derived && decide_candidates(task, wish->target, epoch, NULL, NULL) > 0);
+	return task->adopted ||
+	       (wish->derived && decide_candidates(task, wish->target, epoch, NULL, NULL) > 0);
 }
 
 static int check_room_for_wish(const struct view_task *task, const struct wish *wish, abox_error **reterr)
@@ -226,14 +232,15 @@ static int begin_ambiguous(const struct view_task *task, uint64_t epoch, const s
 		r = decide_effect_error(reterr, ABOX_E_AMBIGUOUS, effect,
 			"may be a repeat of one of %zu earlier effects on '%s'",
 			decide_candidates(task, wish->target, epoch, NULL, NULL), wish->target);
-		return answer(ret, error_remedy(reterr, r, "claim it for one of them, or allow it as new, by name"));
+		return answer(ret,
+			error_remedy(reterr, r, "claim it for one of them, or allow it as new, by name"));
 	}
 	ret->try = 1;
 	return step(ret, BEGIN_INTEND);
 }
 
-static int begin_next_try(const struct view_task *task, uint64_t epoch, struct begin_decision *ret, bool by_name,
-	abox_error **reterr)
+static int begin_next_try(const struct view_task *task, uint64_t epoch, struct begin_decision *ret,
+	bool by_name, abox_error **reterr)
 {
 	int r;
 
@@ -242,7 +249,7 @@ static int begin_next_try(const struct view_task *task, uint64_t epoch, struct b
 		return answer(ret, r);
 	if (!by_name && ret->effect->try >= ret->effect->max_tries)
 		return answer(ret, decide_effect_error(reterr, ABOX_E_LIMIT, ret->effect,
-			"its %u tries are used up", ret->effect->max_tries));
+					   "its %u tries are used up", ret->effect->max_tries));
 	ret->try = ret->effect->try + 1;
 	return step(ret, BEGIN_INTEND);
 }
@@ -258,23 +265,26 @@ static int begin_intended(const struct view_task *task, uint64_t epoch, const st
 	if (r < 0)
 		return answer(ret, r);
 	if (effect->deferred && wish)
-		return effect->claimed < epoch ? step(ret, BEGIN_MARK_REPLAY) : answer(ret, ABOX_BEGIN_DEFERRED);
+		return effect->claimed < epoch ? step(ret, BEGIN_MARK_REPLAY)
+					       : answer(ret, ABOX_BEGIN_DEFERRED);
 	r = context->alive(context->userdata, effect->executor, effect->handle, reterr);
 	if (r < 0)
 		return r;
 	/* A fenced owner can no longer dispatch what it only intended. */
 	if (r > 0 && effect->epoch == epoch)
-		return answer(ret, decide_effect_error(reterr, ABOX_E_IN_PROGRESS, effect, "is being begun elsewhere"));
+		return answer(ret,
+			decide_effect_error(reterr, ABOX_E_IN_PROGRESS, effect, "is being begun elsewhere"));
 	ret->try = effect->try;
 	return step(ret, BEGIN_INTEND);
 }
 
-static int begin_dispatched(const struct decide_context *context, struct begin_decision *ret, abox_error **reterr)
+static int begin_dispatched(
+	const struct decide_context *context, struct begin_decision *ret, abox_error **reterr)
 {
 	int r;
 
-	/* Security: never because it was fenced or its harness died; whoever holds the lock may still be sending
-	 * (effects 1.7). */
+	/* Security: never because it was fenced or its harness died; whoever holds the lock may still be
+	 * sending (effects 1.7). */
 	r = context->alive(context->userdata, ret->effect->executor, ret->effect->handle, reterr);
 	if (r < 0)
 		return r;
@@ -283,8 +293,8 @@ static int begin_dispatched(const struct decide_context *context, struct begin_d
 	return answer(ret, decide_effect_error(reterr, ABOX_E_IN_PROGRESS, ret->effect, "is being executed"));
 }
 
-static int begin_unknown(const struct view_task *task, uint64_t epoch, struct begin_decision *ret,
-	abox_error **reterr)
+static int begin_unknown(
+	const struct view_task *task, uint64_t epoch, struct begin_decision *ret, abox_error **reterr)
 {
 	struct view_effect *effect = ret->effect;
 	int r;
@@ -293,8 +303,10 @@ static int begin_unknown(const struct view_task *task, uint64_t epoch, struct be
 		return begin_next_try(task, epoch, ret, true, reterr);
 	if (effect->effect_class == ABOX_EFFECT_IDEMPOTENT || effect->effect_class == ABOX_EFFECT_PURE)
 		return begin_next_try(task, epoch, ret, false, reterr);
-	r = decide_effect_error(reterr, ABOX_E_UNKNOWN, effect, "whether try %u happened is not known", effect->try);
-	return answer(ret, error_remedy(reterr, r, "find out and resolve it, or let it be tried again, by name"));
+	r = decide_effect_error(
+		reterr, ABOX_E_UNKNOWN, effect, "whether try %u happened is not known", effect->try);
+	return answer(
+		ret, error_remedy(reterr, r, "find out and resolve it, or let it be tried again, by name"));
 }
 
 static int begin_known(const struct view_task *task, uint64_t epoch, const struct wish *wish,
@@ -320,10 +332,11 @@ static int begin_known(const struct view_task *task, uint64_t epoch, const struc
 			return begin_next_try(task, epoch, ret, false, reterr);
 		break;
 	case ABOX_EFFECT_CANCELED:
-		return answer(ret, decide_effect_error(reterr, ABOX_E_CANCELED, effect, "was canceled and not done"));
+		return answer(ret,
+			decide_effect_error(reterr, ABOX_E_CANCELED, effect, "was canceled and not done"));
 	case ABOX_EFFECT_ABANDONED:
 		return answer(ret, decide_effect_error(reterr, ABOX_E_ALREADY, effect,
-			"was abandoned: whether it happened stays unknown"));
+					   "was abandoned: whether it happened stays unknown"));
 	default:
 		break;
 	}
@@ -333,13 +346,14 @@ static int begin_known(const struct view_task *task, uint64_t epoch, const struc
 	return answer(ret, ABOX_BEGIN_REPLAY);
 }
 
-int decide_begin(const struct view *view, const struct view_task *task, uint64_t epoch, const struct wish *wish,
-	const struct decide_context *context, struct begin_decision *ret, abox_error **reterr)
+int decide_begin(const struct view *view, const struct view_task *task, uint64_t epoch,
+	const struct wish *wish, const struct decide_context *context, struct begin_decision *ret,
+	abox_error **reterr)
 {
 	struct view_effect *effect;
 	int r;
 
-	*ret = (struct begin_decision){ 0 };
+	*ret = (struct begin_decision){0};
 	r = decide_fence(task, epoch, reterr);
 	if (r < 0)
 		return answer(ret, r);
@@ -349,9 +363,9 @@ int decide_begin(const struct view *view, const struct view_task *task, uint64_t
 	ret->effect = effect;
 	if (effect->misfit)
 		return answer(ret, decide_effect_error(reterr, ABOX_E_DAMAGED, effect,
-			"the journal holds records of it that fit no rule"));
-	/* Scope of a key: the task, not the class; a changed class must not run it again (effects 1.1). A derived
-	 * key is its fingerprint, or was claimed for this effect. */
+					   "the journal holds records of it that fit no rule"));
+	/* Scope of a key: the task, not the class; a changed class must not run it again (effects 1.1). A
+	 * derived key is its fingerprint, or was claimed for this effect. */
 	if (effect->effect_class != wish->effect_class ||
 		(!wish->derived && strcmp(effect->fingerprint, wish->fingerprint) != 0))
 		return step(ret, BEGIN_MARK_CONFLICT);
@@ -363,12 +377,13 @@ int decide_begin_bound(const struct view_effect *effect, uint64_t epoch, const s
 {
 	int r;
 
-	*ret = (struct begin_decision){ .effect = (struct view_effect *)effect };
+	*ret = (struct begin_decision){.effect = (struct view_effect *)effect};
 	r = decide_fence(effect->task, epoch, reterr);
 	if (r < 0)
 		return answer(ret, r);
 	if (!effect->bound || effect->misfit)
-		return answer(ret, decide_effect_error(reterr, ABOX_E_STATE, effect, "does not wait behind the boundary"));
+		return answer(ret, decide_effect_error(reterr, ABOX_E_STATE, effect,
+					   "does not wait behind the boundary"));
 	return begin_known(effect->task, epoch, NULL, context, ret, reterr);
 }
 
@@ -380,7 +395,8 @@ static int check_bound_order(const struct view *view, const struct view_effect *
 	const struct view_task *task = effect->task;
 
 	if (!effect->bound || task->done_steps < view_task_plain_steps(task))
-		return decide_effect_error(reterr, ABOX_E_STATE, effect, "is held back until the commit boundary");
+		return decide_effect_error(
+			reterr, ABOX_E_STATE, effect, "is held back until the commit boundary");
 	for (size_t i = 0; task->bound_effects[i] && strcmp(task->bound_effects[i], effect->id) != 0; i++) {
 		const struct view_effect *before = view_effect_get(view, task->bound_effects[i]);
 
@@ -408,7 +424,8 @@ static int check_approval(const struct view *view, const struct view_effect *eff
 		return 0;
 	}
 	if (!newest)
-		return decide_effect_error(reterr, ABOX_E_APPROVAL, effect, "needs an approval, and none was asked for");
+		return decide_effect_error(
+			reterr, ABOX_E_APPROVAL, effect, "needs an approval, and none was asked for");
 	state = decide_approval_state(view, newest, context);
 	snprintf(place, sizeof(place), "approval %s", newest->id);
 	r = error_set(reterr, ABOX_E_APPROVAL, ABOX_STAGE_EFFECT, place, "approval is %s",
@@ -432,8 +449,9 @@ int decide_dispatch(const struct view *view, const struct view_effect *effect, u
 	if (r < 0)
 		return r;
 	if (effect->misfit || effect->state != ABOX_EFFECT_INTENDED || effect->try != try)
-		return decide_effect_error(reterr, ABOX_E_STATE, effect, "try %u is %s and cannot be dispatched",
-			effect->try, abox_effect_state_name(effect->state));
+		return decide_effect_error(reterr, ABOX_E_STATE, effect,
+			"try %u is %s and cannot be dispatched", effect->try,
+			abox_effect_state_name(effect->state));
 	if (!effect->executor || strcmp(effect->executor, executor) != 0 || effect->handle != handle)
 		return decide_effect_error(reterr, ABOX_E_IN_PROGRESS, effect, "was taken over");
 	if (effect->deferred) {
@@ -446,14 +464,17 @@ int decide_dispatch(const struct view *view, const struct view_effect *effect, u
 
 /* ---- verdicts ---- */
 
-bool decide_is_settled(const struct view_effect *effect, const struct decide_context *context, uint64_t *retleft_usec)
+bool decide_is_settled(
+	const struct view_effect *effect, const struct decide_context *context, uint64_t *retleft_usec)
 {
 	uint64_t settle = effect->settle_usec ? effect->settle_usec : DECIDE_SETTLE_USEC, passed;
 
-	/* UNKNOWN was written when the executor was found dead or let go: not before its end. After a reboot the
-	 * sender ended before this boot began. */
+	/* UNKNOWN was written when the executor was found dead or let go: not before its end. After a reboot
+	 * the sender ended before this boot began. */
 	if (!effect->boot[0])
-		passed = context->wall_usec > effect->unknown_time_usec ? context->wall_usec - effect->unknown_time_usec : 0;
+		passed = context->wall_usec > effect->unknown_time_usec
+				 ? context->wall_usec - effect->unknown_time_usec
+				 : 0;
 	else if (strcmp(effect->boot, context->boot) == 0)
 		passed = context->boot_usec > effect->boot_usec ? context->boot_usec - effect->boot_usec : 0;
 	else
@@ -470,8 +491,8 @@ int decide_verdict(const struct view_effect *effect, int verdict, const struct d
 	int r;
 
 	if (effect->misfit)
-		return decide_effect_error(reterr, ABOX_E_DAMAGED, effect,
-			"the journal holds records of it that fit no rule");
+		return decide_effect_error(
+			reterr, ABOX_E_DAMAGED, effect, "the journal holds records of it that fit no rule");
 	if (effect->state == ABOX_EFFECT_DISPATCHED) {
 		r = context->alive(context->userdata, effect->executor, effect->handle, reterr);
 		if (r < 0)
@@ -495,7 +516,8 @@ int decide_verdict(const struct view_effect *effect, int verdict, const struct d
 
 const char *abox_approval_state_name(int state)
 {
-	static const char *const names[] = { "PENDING", "GRANTED", "DENIED", "REVOKED", "EXPIRED", "USED", "CLOSED" };
+	static const char *const names[] = {
+		"PENDING", "GRANTED", "DENIED", "REVOKED", "EXPIRED", "USED", "CLOSED"};
 
 	return state >= 0 && (size_t)state < ELEMENTSOF(names) ? names[state] : "?";
 }

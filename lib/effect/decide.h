@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The questions asked of the view under the append lock: what may this wish, dispatch, outcome, verdict, opening do
- * now? Pure: no journal, no clock; whether an executor lives is asked through the context. An answer is a code, or a
- * record that has to be appended before the question is asked again.
+ * The questions asked of the view under the append lock: what may this wish, dispatch, outcome, verdict,
+ * opening do now? Pure: no journal, no clock; whether an executor lives is asked through the context. An
+ * answer is a code, or a record that has to be appended before the question is asked again.
  */
 #ifndef EFFECT_DECIDE_H
 #define EFFECT_DECIDE_H
@@ -14,7 +14,7 @@
 #define DECIDE_MAX_TRIES 5
 
 struct decide_context {
-	const char *boot;	/* id of this boot */
+	const char *boot; /* id of this boot */
 	uint64_t boot_usec;
 	uint64_t wall_usec;
 	/* 1 alive, 0 dead, negative code. executor may be NULL (dead). */
@@ -37,29 +37,31 @@ struct wish {
 };
 
 enum begin_step {
-	BEGIN_ANSWER,		/* code says what: REPLAY, DEFERRED, or negative */
-	BEGIN_INTEND,		/* append INTENDED with .try; .effect is NULL for a new one */
-	BEGIN_MARK_UNKNOWN,	/* its executor is dead */
+	BEGIN_ANSWER,       /* code says what: REPLAY, DEFERRED, or negative */
+	BEGIN_INTEND,       /* append INTENDED with .try; .effect is NULL for a new one */
+	BEGIN_MARK_UNKNOWN, /* its executor is dead */
 	BEGIN_MARK_CONFLICT,
 	BEGIN_MARK_AMBIGUOUS,
 	BEGIN_MARK_ALLOWED,
 	BEGIN_MARK_CLAIMED,
-	BEGIN_MARK_REPLAY	/* this attempt asked for it for the first time */
+	BEGIN_MARK_REPLAY /* this attempt asked for it for the first time */
 };
 
 struct begin_decision {
 	enum begin_step step;
-	int code;			/* enum abox_begin or a negative code; the error is set then */
-	struct view_effect *effect;	/* NULL: there is none yet */
+	int code;                   /* enum abox_begin or a negative code; the error is set then */
+	struct view_effect *effect; /* NULL: there is none yet */
 	uint32_t try;
 };
 
-int decide_begin(const struct view *view, const struct view_task *task, uint64_t epoch, const struct wish *wish,
-	const struct decide_context *context, struct begin_decision *ret, abox_error **reterr);
+int decide_begin(const struct view *view, const struct view_task *task, uint64_t epoch,
+	const struct wish *wish, const struct decide_context *context, struct begin_decision *ret,
+	abox_error **reterr);
 /* The same for a deferred effect whose turn has come behind the commit boundary. */
 int decide_begin_bound(const struct view_effect *effect, uint64_t epoch, const struct decide_context *context,
 	struct begin_decision *ret, abox_error **reterr);
-/* Effects of the task that an unknown wish may be a repeat of: calls emit for each; returns how many (effects 1.1). */
+/* Effects of the task that an unknown wish may be a repeat of: calls emit for each; returns how many
+ * (effects 1.1). */
 size_t decide_candidates(const struct view_task *task, const char *target, uint64_t epoch,
 	void (*emit)(void *userdata, const struct view_effect *effect), void *userdata);
 
@@ -71,13 +73,16 @@ int decide_dispatch(const struct view *view, const struct view_effect *effect, u
 /* 0: UNKNOWN, a verdict may be given; 1: append UNKNOWN first, its executor is dead; negative: not now. */
 int decide_verdict(const struct view_effect *effect, int verdict, const struct decide_context *context,
 	abox_error **reterr);
-/* True once nothing of a dead sender can arrive any more (effects 1.7); else *retleft_usec is what is missing. */
-bool decide_is_settled(const struct view_effect *effect, const struct decide_context *context, uint64_t *retleft_usec);
+/* True once nothing of a dead sender can arrive any more (effects 1.7); else *retleft_usec is what is
+ * missing. */
+bool decide_is_settled(
+	const struct view_effect *effect, const struct decide_context *context, uint64_t *retleft_usec);
 
 /* enum abox_approval_state */
-int decide_approval_state(const struct view *view, const struct view_approval *approval,
-	const struct decide_context *context);
-/* The oldest request for this payload that can be used now; else NULL and *retnewest what stands in the way. */
+int decide_approval_state(
+	const struct view *view, const struct view_approval *approval, const struct decide_context *context);
+/* The oldest request for this payload that can be used now; else NULL and *retnewest what stands in the way.
+ */
 struct view_approval *decide_usable_approval(const struct view *view, const struct view_task *task,
 	const char *fingerprint, int effect_class, const struct decide_context *context,
 	struct view_approval **retnewest);
@@ -92,7 +97,7 @@ int decide_admission(const struct view_task *task, uint64_t epoch, abox_error **
 int decide_fence(const struct view_task *task, uint64_t epoch, abox_error **reterr);
 
 /* Place of an error: "effect ID". Returns code. */
-int decide_effect_error(abox_error **reterr, int code, const struct view_effect *effect, const char *format, ...)
-	_printf_(4, 5);
+int decide_effect_error(abox_error **reterr, int code, const struct view_effect *effect, const char *format,
+	...) _printf_(4, 5);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Deferred effects whose turn has come: begun by their id, by the owner that commits, with the payload that was stored
- * for this moment.
+ * Deferred effects whose turn has come: begun by their id, by the owner that commits, with the payload that
+ * was stored for this moment.
  */
 #include "effect/deferred.h"
 
@@ -22,7 +22,8 @@ static int deferred_decide(struct engine_step *step, struct fact *fact, abox_err
 	int r;
 
 	if (!now || strcmp(now->task->id, task->id) != 0)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_EFFECT, NULL, "the task has no effect '%s'", call->id);
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_EFFECT, NULL,
+			"the task has no effect '%s'", call->id);
 	call->error = abox_error_free(call->error);
 	r = decide_begin_bound(now, task->epoch, &step->context, &call->decision, &call->error);
 	if (r < 0)
@@ -59,7 +60,8 @@ static int deferred_decide(struct engine_step *step, struct fact *fact, abox_err
 static int deferred_rounds(struct deferred_call *call, abox_error **reterr)
 {
 	abox_task *task = call->effect->task;
-	struct engine_step step = { .journal = task->journal, .asker = task, .decide = deferred_decide, .userdata = call };
+	struct engine_step step = {
+		.journal = task->journal, .asker = task, .decide = deferred_decide, .userdata = call};
 	int r;
 
 	do
@@ -82,7 +84,7 @@ static int deferred_rounds(struct deferred_call *call, abox_error **reterr)
 int deferred_begin(abox_task *task, const char *id, abox_effect **ret, abox_error **reterr)
 {
 	_cleanup_(effect_unrefp) abox_effect *effect = NULL;
-	struct deferred_call call = { .id = id };
+	struct deferred_call call = {.id = id};
 	int r;
 
 	r = effect_new(task, &effect);
@@ -99,8 +101,8 @@ int deferred_begin(abox_task *task, const char *id, abox_effect **ret, abox_erro
 		effect->state = ABOX_EFFECT_INTENDED;
 	}
 	if (effect->payload_seq) {
-		r = engine_load(task->journal, effect->payload_seq, true, &effect->payload, &effect->payload_len, NULL,
-			NULL, reterr);
+		r = engine_load(task->journal, effect->payload_seq, true, &effect->payload,
+			&effect->payload_len, NULL, NULL, reterr);
 		if (r < 0)
 			return r;
 		r = effect->intended ? ABOX_BEGIN_GO : ABOX_BEGIN_REPLAY;

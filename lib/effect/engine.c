@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Between the journal and the rules: turns records into facts for the view and facts into records, gives decisions
- * their clock and their oracle of who lives, and keeps the order append, sync, answer (effects 0.2, 0.3).
+ * Between the journal and the rules: turns records into facts for the view and facts into records, gives
+ * decisions their clock and their oracle of who lives, and keeps the order append, sync, answer (effects 0.2,
+ * 0.3).
  */
 #include "effect/engine.h"
 
@@ -41,7 +42,7 @@ static void view_destroy(void *userdata)
 static int view_load(void *userdata, const char *summary, size_t len, abox_error **reterr)
 {
 	/* Bounded by what a head may hold, which is the journal's to say. */
-	static const struct json_bounds bounds = { 1u << 30, 8, ABOX_STAGE_JOURNAL };
+	static const struct json_bounds bounds = {1u << 30, 8, ABOX_STAGE_JOURNAL};
 	_cleanup_(json_unrefp) struct json *array = NULL;
 	int r;
 
@@ -49,14 +50,15 @@ static int view_load(void *userdata, const char *summary, size_t len, abox_error
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < json_count(array); i++) {
-		struct fact fact = { 0 };
+		struct fact fact = {0};
 
 		r = fact_read_tree(&fact, json_ref(json_element(array, i)), reterr);
 		if (r >= 0)
 			r = view_apply(userdata, &fact);
 		fact_clear(&fact);
 		if (r == 1)
-			r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "a summary contradicts itself");
+			r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
+				"a summary contradicts itself");
 		if (r < 0)
 			return r;
 	}
@@ -87,7 +89,7 @@ static int read_record(struct fact *fact, const struct journal_record *record, a
 
 static int apply_record(struct view *view, const struct journal_record *record, abox_error **reterr)
 {
-	struct fact fact = { 0 };
+	struct fact fact = {0};
 	int r;
 
 	r = read_record(&fact, record, reterr);
@@ -120,8 +122,8 @@ static bool view_carry(void *userdata, const struct journal_record *record)
 	return strcmp(record->type, fact_type(FACT_TASK_END)) == 0;
 }
 
-static void view_keys(const struct journal_record *record, void (*emit)(void *userdata, const char *key, size_t len),
-	void *userdata)
+static void view_keys(const struct journal_record *record,
+	void (*emit)(void *userdata, const char *key, size_t len), void *userdata)
 {
 	if (fact_kind_of(record->type) == FACT_JOURNAL_ADOPTED)
 		emit(userdata, "adopted", strlen("adopted"));
@@ -203,12 +205,14 @@ static int is_alive(void *userdata, const char *executor, uint64_t handle, abox_
 
 	if (!executor || !executor[0])
 		return 0;
-	/* Our own lock is ours to look through: a thread of this process that gave up is no executor any more. */
+	/* Our own lock is ours to look through: a thread of this process that gave up is no executor any
+	 * more. */
 	if (query->asker && owner_has_executor(query->asker, executor))
 		return handle == 0 || owner_handle_lives(query->asker, handle);
 	number = strtoull(executor, &end, 16);
 	if (!end || *end || !number)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL, "'%s' is no executor", executor);
+		return error_set(
+			reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL, "'%s' is no executor", executor);
 	return journal_executor_alive(query->journal, number, reterr);
 }
 
@@ -218,7 +222,7 @@ static int make_context(struct decide_context *context, struct alive_query *quer
 
 	if (!boot)
 		return ABOX_E_SYSTEM;
-	*context = (struct decide_context){ boot, clock_boot_usec(), clock_wall_usec(), is_alive, query };
+	*context = (struct decide_context){boot, clock_boot_usec(), clock_wall_usec(), is_alive, query};
 	return 0;
 }
 
@@ -241,7 +245,7 @@ static int step_check(void *userdata, uint64_t next_seq, struct journal_entry *r
 	r = make_context(&step->context, &call->query, reterr);
 	if (r < 0)
 		return r;
-	*fact = (struct fact){ 0 };
+	*fact = (struct fact){0};
 	step->room = 0;
 	step->priority = JOURNAL_NORMAL;
 	r = step->decide(step, fact, reterr);
@@ -253,15 +257,19 @@ static int step_check(void *userdata, uint64_t next_seq, struct journal_entry *r
 	fact_write(&step->body, fact);
 	if (step->body.failed)
 		return ABOX_E_MEMORY;
-	*retentry = (struct journal_entry){ .type = fact_type(fact->kind), .task = fact->task, .body = step->body.data,
-		.body_len = step->body.len, .epoch = fact->epoch, .room_bytes = step->room,
-		.priority = step->priority };
+	*retentry = (struct journal_entry){.type = fact_type(fact->kind),
+		.task = fact->task,
+		.body = step->body.data,
+		.body_len = step->body.len,
+		.epoch = fact->epoch,
+		.room_bytes = step->room,
+		.priority = step->priority};
 	return 1;
 }
 
 int engine_append(struct engine_step *step, abox_error **reterr)
 {
-	struct step_call call = { .step = step, .query = { step->journal, step->asker } };
+	struct step_call call = {.step = step, .query = {step->journal, step->asker}};
 	int r;
 
 	r = engine_view(step->journal, &step->view, reterr);
@@ -298,7 +306,8 @@ struct look_call {
 	struct view *view;
 	struct decide_context context;
 	struct alive_query query;
-	int (*look)(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr);
+	int (*look)(
+		struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr);
 	void *userdata;
 };
 
@@ -310,10 +319,11 @@ static int look_inside(void *userdata, abox_error **reterr)
 }
 
 int engine_look(abox_journal *journal, abox_task *asker,
-	int (*look)(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr),
+	int (*look)(
+		struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr),
 	void *userdata, uint64_t *retseq, abox_error **reterr)
 {
-	struct look_call call = { .query = { journal, asker }, .look = look, .userdata = userdata };
+	struct look_call call = {.query = {journal, asker}, .look = look, .userdata = userdata};
 	int r;
 
 	r = engine_view(journal, &call.view, reterr);
@@ -333,7 +343,8 @@ int engine_make_id(const char *prefix, char ret[ENGINE_ID_BYTES], abox_error **r
 	size_t len = strlen(prefix);
 
 	if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_EFFECT, NULL, errno, "cannot get random bytes");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_EFFECT, NULL, errno, "cannot get random bytes");
 	memcpy(ret, prefix, len);
 	hex_encode(random, sizeof(random), ret + len);
 	return 0;
@@ -344,7 +355,8 @@ int engine_check_name(const char *what, const char *name, size_t max, abox_error
 	size_t len = name ? strlen(name) : 0;
 
 	if (len < 1 || len > max)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, what, "must have 1 to %zu bytes", max);
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, what, "must have 1 to %zu bytes", max);
 	return 0;
 }
 
@@ -356,7 +368,8 @@ int engine_check_journal(abox_journal *journal, bool append, abox_error **reterr
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_EFFECT, NULL,
 			"this handle is of the process that forked; open the journal again");
 	if (append && !journal_can_append(journal))
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_EFFECT, NULL, "the journal is open for reading only");
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_EFFECT, NULL,
+			"the journal is open for reading only");
 	return 0;
 }
 
@@ -382,12 +395,12 @@ int engine_store(abox_journal *journal, const void *data, size_t len, struct fac
 	char digest[ABOX_DIGEST_TEXT_BYTES];
 	int r;
 
-	*retbytes = (struct fact_bytes){ 0 };
+	*retbytes = (struct fact_bytes){0};
 	retblob->text[0] = 0;
 	if (!data)
 		return 0;
 	if (fits_inline(data, len)) {
-		*retbytes = (struct fact_bytes){ data, len };
+		*retbytes = (struct fact_bytes){data, len};
 		return 0;
 	}
 	r = abox_journal_blob_put(journal, data, len, digest, reterr);
@@ -411,20 +424,21 @@ static int fact_visit(void *userdata, const struct journal_record *record, abox_
 	if (record->seq != call->seq)
 		return 0;
 	r = read_record(call->fact, record, reterr);
-	call->fact->task = NULL;	/* belongs to the record */
+	call->fact->task = NULL; /* belongs to the record */
 	call->found = r >= 0;
 	return r < 0 ? r : 1;
 }
 
 int engine_fact(abox_journal *journal, uint64_t seq, struct fact *ret, abox_error **reterr)
 {
-	struct fact_call call = { seq, ret, false };
+	struct fact_call call = {seq, ret, false};
 	int r;
 
-	*ret = (struct fact){ 0 };
+	*ret = (struct fact){0};
 	r = journal_read_range(journal, seq, seq, fact_visit, &call, reterr);
 	if (r >= 0 && !call.found)
-		r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL, "record %" PRIu64 " is not there", seq);
+		r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_EFFECT, NULL,
+			"record %" PRIu64 " is not there", seq);
 	if (r < 0)
 		fact_clear(ret);
 	return r < 0 ? r : 0;
@@ -448,8 +462,8 @@ static int take_bytes(abox_journal *journal, const struct fact_bytes *bytes, con
 	return 0;
 }
 
-int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen, int32_t *retcode,
-	char **retreason, abox_error **reterr)
+int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen,
+	int32_t *retcode, char **retreason, abox_error **reterr)
 {
 	_cleanup_(freep) char *data = NULL, *reason = NULL;
 	struct fact fact;
@@ -484,7 +498,7 @@ struct history {
 	struct {
 		uint64_t seq;
 		uint64_t time_usec;
-	} *adoptions;	/* records that concern all tasks, and so stand under none */
+	} * adoptions; /* records that concern all tasks, and so stand under none */
 	size_t n_adoptions;
 	size_t next;
 };
@@ -508,10 +522,12 @@ static int apply_adoptions(struct history *history, uint64_t before_seq)
 	int r = 0;
 
 	for (; r >= 0 && history->next < history->n_adoptions &&
-		history->adoptions[history->next].seq < before_seq; history->next++)
-		r = view_apply(history->view, &(struct fact){ .kind = FACT_JOURNAL_ADOPTED,
-						      .seq = history->adoptions[history->next].seq,
-						      .time_usec = history->adoptions[history->next].time_usec });
+		history->adoptions[history->next].seq < before_seq;
+		history->next++)
+		r = view_apply(
+			history->view, &(struct fact){.kind = FACT_JOURNAL_ADOPTED,
+					       .seq = history->adoptions[history->next].seq,
+					       .time_usec = history->adoptions[history->next].time_usec});
 	return r;
 }
 
@@ -526,7 +542,7 @@ static int visit_history(void *userdata, const struct journal_record *record, ab
 
 static int history_of_task(abox_journal *journal, const char *task, struct view *view, abox_error **reterr)
 {
-	struct history history = { .view = view };
+	struct history history = {.view = view};
 	_cleanup_(text_clear) struct text key = TEXT_INIT;
 	int r;
 
@@ -543,8 +559,8 @@ static int history_of_task(abox_journal *journal, const char *task, struct view 
 	return r;
 }
 
-static int look_at_nothing(struct view *view, const struct decide_context *context, void *userdata,
-	abox_error **reterr)
+static int look_at_nothing(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	return 0;
 }
@@ -568,7 +584,8 @@ int engine_history(abox_journal *journal, const char *task, struct view *retview
 	if (task)
 		r = history_of_task(journal, task, retview, reterr);
 	else
-		r = journal_read_range(journal, 1, seq, visit_history, &(struct history){ .view = retview }, reterr);
+		r = journal_read_range(
+			journal, 1, seq, visit_history, &(struct history){.view = retview}, reterr);
 	if (r < 0)
 		view_clear(retview);
 	return r < 0 ? r : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The view of a journal handle, and the steps that all of effect, approval and task are made of: decide under the
- * append lock, append one record, sync, answer.
+ * The view of a journal handle, and the steps that all of effect, approval and task are made of: decide under
+ * the append lock, append one record, sync, answer.
  */
 #ifndef EFFECT_ENGINE_H
 #define EFFECT_ENGINE_H
@@ -9,9 +9,9 @@
 #include "effect/decide.h"
 #include "journal/journal.h"
 
-#define ENGINE_ID_BYTES 40	/* "eff-" and 32 digits, with NUL */
-#define ENGINE_INLINE_BYTES 65536	/* results and payloads up to here stand in the record */
-#define ENGINE_OUTCOME_ROOM (INT64_C(72) * 1024)	/* what DISPATCHED reserves for its outcome */
+#define ENGINE_ID_BYTES 40                       /* "eff-" and 32 digits, with NUL */
+#define ENGINE_INLINE_BYTES 65536                /* results and payloads up to here stand in the record */
+#define ENGINE_OUTCOME_ROOM (INT64_C(72) * 1024) /* what DISPATCHED reserves for its outcome */
 
 extern const struct journal_view_ops effect_view_ops;
 
@@ -19,21 +19,22 @@ extern const struct journal_view_ops effect_view_ops;
 int engine_view(abox_journal *journal, struct view **retview, abox_error **reterr);
 
 /*
- * One locked step. decide() looks at the view, and fills *retfact (zero before) and *retpriority; it answers 1 to
- * append, 0 not to, or a negative code. It may be called more than once. The clock fields of the fact are filled in.
+ * One locked step. decide() looks at the view, and fills *retfact (zero before) and *retpriority; it answers
+ * 1 to append, 0 not to, or a negative code. It may be called more than once. The clock fields of the fact
+ * are filled in.
  */
 struct engine_step;
 typedef int (*engine_decide_fn)(struct engine_step *step, struct fact *retfact, abox_error **reterr);
 struct engine_step {
 	abox_journal *journal;
-	abox_task *asker;	/* whose threads are told apart; may be NULL */
+	abox_task *asker; /* whose threads are told apart; may be NULL */
 	engine_decide_fn decide;
 	void *userdata;
 	/* Set while decide() runs. */
 	struct view *view;
 	struct decide_context context;
-	int64_t room;		/* of the record; decide() sets it for those that reserve or give back */
-	int priority;		/* enum journal_priority */
+	int64_t room; /* of the record; decide() sets it for those that reserve or give back */
+	int priority; /* enum journal_priority */
 	/* Afterwards. */
 	uint64_t seq;
 	/* Inner. */
@@ -46,7 +47,8 @@ void engine_step_clear(struct engine_step *step);
 
 /* Looks at the view without the append lock; engine_sync() the returned seq before it is believed. */
 int engine_look(abox_journal *journal, abox_task *asker,
-	int (*look)(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr),
+	int (*look)(
+		struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr),
 	void *userdata, uint64_t *retseq, abox_error **reterr);
 int engine_sync(abox_journal *journal, uint64_t seq, abox_error **reterr);
 
@@ -69,8 +71,8 @@ struct engine_blob {
 int engine_store(abox_journal *journal, const void *data, size_t len, struct fact_bytes *retbytes,
 	struct engine_blob *retblob, abox_error **reterr);
 /* The result (or payload) that the record at seq holds; NULL when it holds none. With a NUL behind. */
-int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen, int32_t *retcode,
-	char **retreason, abox_error **reterr);
+int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen,
+	int32_t *retcode, char **retreason, abox_error **reterr);
 
 /* The fact in the record at seq; release with fact_clear(). Its task is not set. */
 int engine_fact(abox_journal *journal, uint64_t seq, struct fact *ret, abox_error **reterr);

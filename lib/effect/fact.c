@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Facts and their JSON form. Texts that a JSON string cannot carry unchanged (bytes that are not UTF-8, NUL) are
- * written in hexadecimal under the name with "_hex" behind it, so that keys and results survive to the byte.
+ * Facts and their JSON form. Texts that a JSON string cannot carry unchanged (bytes that are not UTF-8, NUL)
+ * are written in hexadecimal under the name with "_hex" behind it, so that keys and results survive to the
+ * byte.
  */
 #include "effect/fact.h"
 
@@ -56,22 +57,22 @@ static const char *const fact_types[N_FACT_KINDS] = {
 };
 
 /* Names of enum values in records. */
-static const char *const class_names[] = { "opaque", "checkable", "idempotent", "pure" };
-static const char *const state_names[] = { "NONE", "INTENDED", "DISPATCHED", "COMMITTED", "FAILED", "UNKNOWN", "CANCELED",
-	"ABSENT", "ABANDONED" };
-static const char *const status_names[] = { "new", "running", "resumable", "committing", "finished", "canceled",
-	"abandoned" };
-static const char *const cause_names[] = { "other", "worker_start", "source", "registry", "command", "tests", "limit",
-	"canceled", "owner_lost", "policy" };
+static const char *const class_names[] = {"opaque", "checkable", "idempotent", "pure"};
+static const char *const state_names[] = {"NONE", "INTENDED", "DISPATCHED", "COMMITTED", "FAILED", "UNKNOWN",
+	"CANCELED", "ABSENT", "ABANDONED"};
+static const char *const status_names[] = {
+	"new", "running", "resumable", "committing", "finished", "canceled", "abandoned"};
+static const char *const cause_names[] = {"other", "worker_start", "source", "registry", "command", "tests",
+	"limit", "canceled", "owner_lost", "policy"};
 
 struct names {
 	const char *const *names;
 	size_t n;
 };
-static const struct names names_class = { class_names, ELEMENTSOF(class_names) };
-static const struct names names_state = { state_names, ELEMENTSOF(state_names) };
-static const struct names names_status = { status_names, ELEMENTSOF(status_names) };
-static const struct names names_cause = { cause_names, ELEMENTSOF(cause_names) };
+static const struct names names_class = {class_names, ELEMENTSOF(class_names)};
+static const struct names names_state = {state_names, ELEMENTSOF(state_names)};
+static const struct names names_status = {status_names, ELEMENTSOF(status_names)};
+static const struct names names_cause = {cause_names, ELEMENTSOF(cause_names)};
 
 enum field_type { TEXT, BYTES, NUMBER, SIGNED, NAMED, LIST };
 
@@ -81,35 +82,99 @@ struct field {
 	enum field_type type;
 	const struct names *names;
 };
-#define FIELD(member, type) { #member, offsetof(struct fact, member), type, NULL }
-#define FIELD_NAMED(member, name, names) { name, offsetof(struct fact, member), NAMED, names }
+#define FIELD(member, type)                                                                                  \
+	{                                                                                                    \
+#member, offsetof(struct fact, member), type, NULL                                           \
+	}
+#define FIELD_NAMED(member, name, names)                                                                     \
+	{                                                                                                    \
+		name, offsetof(struct fact, member), NAMED, names                                            \
+	}
 
 /* In the order in which they are written. */
 static const struct field fields[] = {
-	FIELD(effect, TEXT), FIELD(approval, TEXT), FIELD(name, TEXT), FIELD(try, NUMBER),
-	FIELD_NAMED(state, "state", &names_state), FIELD_NAMED(status, "status", &names_status),
-	FIELD_NAMED(effect_class, "class", &names_class), FIELD_NAMED(cause, "cause", &names_cause), FIELD(key, BYTES),
-	FIELD(derived, NUMBER), FIELD(wish, NUMBER), FIELD(target, BYTES), FIELD(what, TEXT), FIELD(fingerprint, TEXT),
-	FIELD(plan, TEXT), FIELD(by, TEXT), FIELD(reason, TEXT), FIELD(identity, TEXT), FIELD(description, TEXT),
-	FIELD(attempt, NUMBER), FIELD(max_tries, NUMBER), FIELD(settle_usec, NUMBER), FIELD(deferred, NUMBER),
-	FIELD(needs_approval, NUMBER), FIELD(of, TEXT), FIELD(candidates, LIST), FIELD(retryable, NUMBER),
-	FIELD(maybe, NUMBER), FIELD(payload, BYTES), FIELD(payload_blob, TEXT), FIELD(result, BYTES),
-	FIELD(result_blob, TEXT), FIELD(result_len, NUMBER), FIELD(has_result, NUMBER), FIELD(code, SIGNED),
-	FIELD(uses, NUMBER), FIELD(used, NUMBER), FIELD(ttl_usec, NUMBER), FIELD(wall, NUMBER), FIELD(snapshot, TEXT),
-	FIELD(change_set, TEXT), FIELD(artifacts, LIST), FIELD(effects, LIST), FIELD(approvals, LIST),
-	FIELD(step, NUMBER), FIELD(repeatable, NUMBER), FIELD(max_runs, NUMBER), FIELD(causes, NUMBER),
-	FIELD(backoff_usec, NUMBER), FIELD(max_backoff_usec, NUMBER), FIELD(jitter_percent, NUMBER), FIELD(done, NUMBER),
-	FIELD(cleanup, TEXT), FIELD(duty, NUMBER), FIELD(claimed, NUMBER), FIELD(first_seq, NUMBER),
-	FIELD(state_seq, NUMBER), FIELD(result_seq, NUMBER), FIELD(payload_seq, NUMBER), FIELD(override, NUMBER),
-	FIELD(credit, NUMBER), FIELD(allowed, NUMBER), FIELD(canceled_seq, NUMBER), FIELD(boundary_seq, NUMBER),
-	FIELD(checkpoint_seq, NUMBER), FIELD(runs, NUMBER), FIELD(adopted, NUMBER), FIELD(owner_epoch, NUMBER),
-	FIELD(executor, TEXT), FIELD(handle, NUMBER), FIELD(lease_usec, NUMBER), FIELD(host, TEXT), FIELD(boot, TEXT),
-	FIELD(boot_usec, NUMBER), FIELD(pid, NUMBER), FIELD(pid_start, NUMBER), FIELD(pid_namespace, NUMBER),
+	FIELD(effect, TEXT),
+	FIELD(approval, TEXT),
+	FIELD(name, TEXT),
+	FIELD(try, NUMBER),
+	FIELD_NAMED(state, "state", &names_state),
+	FIELD_NAMED(status, "status", &names_status),
+	FIELD_NAMED(effect_class, "class", &names_class),
+	FIELD_NAMED(cause, "cause", &names_cause),
+	FIELD(key, BYTES),
+	FIELD(derived, NUMBER),
+	FIELD(wish, NUMBER),
+	FIELD(target, BYTES),
+	FIELD(what, TEXT),
+	FIELD(fingerprint, TEXT),
+	FIELD(plan, TEXT),
+	FIELD(by, TEXT),
+	FIELD(reason, TEXT),
+	FIELD(identity, TEXT),
+	FIELD(description, TEXT),
+	FIELD(attempt, NUMBER),
+	FIELD(max_tries, NUMBER),
+	FIELD(settle_usec, NUMBER),
+	FIELD(deferred, NUMBER),
+	FIELD(needs_approval, NUMBER),
+	FIELD(of, TEXT),
+	FIELD(candidates, LIST),
+	FIELD(retryable, NUMBER),
+	FIELD(maybe, NUMBER),
+	FIELD(payload, BYTES),
+	FIELD(payload_blob, TEXT),
+	FIELD(result, BYTES),
+	FIELD(result_blob, TEXT),
+	FIELD(result_len, NUMBER),
+	FIELD(has_result, NUMBER),
+	FIELD(code, SIGNED),
+	FIELD(uses, NUMBER),
+	FIELD(used, NUMBER),
+	FIELD(ttl_usec, NUMBER),
+	FIELD(wall, NUMBER),
+	FIELD(snapshot, TEXT),
+	FIELD(change_set, TEXT),
+	FIELD(artifacts, LIST),
+	FIELD(effects, LIST),
+	FIELD(approvals, LIST),
+	FIELD(step, NUMBER),
+	FIELD(repeatable, NUMBER),
+	FIELD(max_runs, NUMBER),
+	FIELD(causes, NUMBER),
+	FIELD(backoff_usec, NUMBER),
+	FIELD(max_backoff_usec, NUMBER),
+	FIELD(jitter_percent, NUMBER),
+	FIELD(done, NUMBER),
+	FIELD(cleanup, TEXT),
+	FIELD(duty, NUMBER),
+	FIELD(claimed, NUMBER),
+	FIELD(first_seq, NUMBER),
+	FIELD(state_seq, NUMBER),
+	FIELD(result_seq, NUMBER),
+	FIELD(payload_seq, NUMBER),
+	FIELD(override, NUMBER),
+	FIELD(credit, NUMBER),
+	FIELD(allowed, NUMBER),
+	FIELD(canceled_seq, NUMBER),
+	FIELD(boundary_seq, NUMBER),
+	FIELD(checkpoint_seq, NUMBER),
+	FIELD(runs, NUMBER),
+	FIELD(adopted, NUMBER),
+	FIELD(owner_epoch, NUMBER),
+	FIELD(executor, TEXT),
+	FIELD(handle, NUMBER),
+	FIELD(lease_usec, NUMBER),
+	FIELD(host, TEXT),
+	FIELD(boot, TEXT),
+	FIELD(boot_usec, NUMBER),
+	FIELD(pid, NUMBER),
+	FIELD(pid_start, NUMBER),
+	FIELD(pid_namespace, NUMBER),
 };
 
 /* Members of a summary that are not part of a record's body, as there they stand outside of it. */
-static const struct field envelope[] = { FIELD(task, TEXT), FIELD(epoch, NUMBER), FIELD(time_usec, NUMBER),
-	FIELD(room, SIGNED) };
+static const struct field envelope[] = {
+	FIELD(task, TEXT), FIELD(epoch, NUMBER), FIELD(time_usec, NUMBER), FIELD(room, SIGNED)};
 
 static const char *name_of(const struct names *names, int value)
 {
@@ -222,7 +287,7 @@ static void write_field(struct text *text, const struct fact *fact, const struct
 
 		/* Texts for people are made UTF-8 here, so that every record can be read again. */
 		if (value)
-			write_bytes(text, field->name, &(struct fact_bytes){ value, strlen(value) });
+			write_bytes(text, field->name, &(struct fact_bytes){value, strlen(value)});
 		break;
 	}
 	case BYTES:
@@ -256,8 +321,8 @@ static void write_field(struct text *text, const struct fact *fact, const struct
 
 static bool has_class(int kind)
 {
-	return kind == FACT_EFFECT_INTENDED || kind == FACT_EFFECT_AMBIGUOUS || kind == FACT_APPROVAL_REQUEST ||
-		kind == FACT_STATE_EFFECT || kind == FACT_STATE_APPROVAL;
+	return kind == FACT_EFFECT_INTENDED || kind == FACT_EFFECT_AMBIGUOUS ||
+	       kind == FACT_APPROVAL_REQUEST || kind == FACT_STATE_EFFECT || kind == FACT_STATE_APPROVAL;
 }
 
 void fact_write(struct text *text, const struct fact *fact)
@@ -300,7 +365,7 @@ static int read_hex(struct fact *fact, const char *hex, struct fact_bytes *ret)
 	r = hex_decode(hex, data, len);
 	if (r < 0)
 		return r;
-	*ret = (struct fact_bytes){ data, len };
+	*ret = (struct fact_bytes){data, len};
 	return 0;
 }
 
@@ -310,7 +375,7 @@ static int read_bytes(struct fact *fact, const struct json *tree, const char *na
 	char hex_name[64];
 
 	if (text) {
-		*ret = (struct fact_bytes){ text, strlen(text) };
+		*ret = (struct fact_bytes){text, strlen(text)};
 		return 0;
 	}
 	snprintf(hex_name, sizeof(hex_name), "%s_hex", name);
@@ -353,7 +418,7 @@ static int read_field(struct fact *fact, const struct json *tree, const struct f
 {
 	const struct json *value = json_member(tree, field->name);
 	void *at = (char *)fact + field->offset;
-	struct fact_bytes bytes = { 0 };
+	struct fact_bytes bytes = {0};
 	int r;
 
 	switch (field->type) {
@@ -399,7 +464,8 @@ static int read_fields(struct fact *fact, const struct field *table, size_t n, a
 
 int fact_read(struct fact *fact, int kind, const char *body, size_t len, abox_error **reterr)
 {
-	static const struct json_bounds bounds = { .max_bytes = 4u << 20, .max_depth = 8, .stage = ABOX_STAGE_JOURNAL };
+	static const struct json_bounds bounds = {
+		.max_bytes = 4u << 20, .max_depth = 8, .stage = ABOX_STAGE_JOURNAL};
 	int r;
 
 	r = json_parse(body, len, &bounds, &fact->tree, reterr);
@@ -419,7 +485,8 @@ int fact_read_tree(struct fact *fact, struct json *tree_taken, abox_error **rete
 		if (strcmp(kind, fact_types[i]) == 0)
 			fact->kind = i;
 	if (fact->kind == FACT_NONE)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "unknown part of a summary");
+		return error_set(
+			reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "unknown part of a summary");
 	r = read_fields(fact, envelope, ELEMENTSOF(envelope), reterr);
 	if (r < 0)
 		return r;
@@ -431,5 +498,5 @@ void fact_clear(struct fact *fact)
 	for (size_t i = 0; i < fact->n_owned; i++)
 		free(fact->owned[i]);
 	fact->tree = json_unref(fact->tree);
-	*fact = (struct fact){ 0 };
+	*fact = (struct fact){0};
 }

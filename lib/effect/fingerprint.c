@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Fingerprints: whether two requests are equal (effects 1.2). SHA-256 over a versioned form in which every field is
- * a tag, its length as 64 bits, little-endian, and its bytes; a list is its tag, the count, and its elements. No two
- * different requests have the same form, whatever bytes they hold.
+ * Fingerprints: whether two requests are equal (effects 1.2). SHA-256 over a versioned form in which every
+ * field is a tag, its length as 64 bits, little-endian, and its bytes; a list is its tag, the count, and its
+ * elements. No two different requests have the same form, whatever bytes they hold.
  *
- * Not in it: dates, attempt, box, plan digest, class. A changed plan must not make a new effect of an old one.
+ * Not in it: dates, attempt, box, plan digest, class. A changed plan must not make a new effect of an old
+ * one.
  */
 #include "effect/fingerprint.h"
 
@@ -151,7 +152,8 @@ static void sort_headers(char **headers, size_t n)
 {
 	for (size_t i = 1; i < n; i++)
 		for (size_t k = i; k > 0 && !same_name(headers[k - 1], headers[k]) &&
-			compare_header_names(headers[k - 1], headers[k]) > 0; k--) {
+				   compare_header_names(headers[k - 1], headers[k]) > 0;
+			k--) {
 			char *swap = headers[k];
 
 			headers[k] = headers[k - 1];
@@ -203,15 +205,16 @@ static int body_from_fd(int fd, char **retdata, size_t *retlen, bool *rettoo_lon
 	}
 	if (n < 0) {
 		text_clear(&text);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_EFFECT, NULL, errno, "cannot read the body");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_EFFECT, NULL, errno, "cannot read the body");
 	}
 	*rettoo_long = text.len > FINGERPRINT_SPOOL_BYTES;
 	*retlen = text.len;
 	return text_take(&text, retdata);
 }
 
-static int form_body(struct form *form, const struct abox_effect_request *request, bool *rettoo_long,
-	abox_error **reterr)
+static int form_body(
+	struct form *form, const struct abox_effect_request *request, bool *rettoo_long, abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text canonical = TEXT_INIT;
 	_cleanup_(freep) char *spool = NULL;
@@ -262,12 +265,15 @@ static int check_request(const struct abox_effect_request *request, abox_error *
 			"a request with its size and target is required");
 	target_len = strlen(request->target);
 	if (target_len < 1 || target_len > 1024)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "target", "must have 1 to 1024 bytes");
-	if (request->kind > ABOX_REQUEST_HTTP || request->body_format > ABOX_BODY_JSON || request->port > 65535)
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "target", "must have 1 to 1024 bytes");
+	if (request->kind > ABOX_REQUEST_HTTP || request->body_format > ABOX_BODY_JSON ||
+		request->port > 65535)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "request",
 			"kind, body format or port is out of range");
 	if (!request->body && request->body_len)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "body", "has a length and no bytes");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "body", "has a length and no bytes");
 	if (request->kind == ABOX_REQUEST_ARGV && (!request->argv || !request->argv[0]))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "argv", "is empty");
 	if (request->kind == ABOX_REQUEST_HTTP && (!request->method || !request->host || !request->path))
@@ -276,8 +282,8 @@ static int check_request(const struct abox_effect_request *request, abox_error *
 	return 0;
 }
 
-static int form_request(struct form *form, const struct abox_effect_request *request, bool *rettoo_long,
-	abox_error **reterr)
+static int form_request(
+	struct form *form, const struct abox_effect_request *request, bool *rettoo_long, abox_error **reterr)
 {
 	_cleanup_(freep) char *host = NULL;
 	int r;
@@ -313,7 +319,7 @@ int fingerprint_make(const struct abox_effect_request *request, struct fingerpri
 {
 	_cleanup_(digest_freep) struct digest *digest = NULL;
 	uint8_t bytes[DIGEST_BYTES];
-	struct form form = { 0 };
+	struct form form = {0};
 	bool too_long = false;
 	int r;
 
@@ -340,7 +346,7 @@ int fingerprint_derive_key(const char *target, const struct fingerprint *fingerp
 {
 	_cleanup_(digest_freep) struct digest *digest = NULL;
 	uint8_t bytes[DIGEST_BYTES];
-	struct form form = { 0 };
+	struct form form = {0};
 	int r;
 
 	r = digest_new(&digest);
@@ -419,7 +425,7 @@ int abox_effect_fingerprint(const struct abox_effect_request *request, char reth
 
 void abox_effect_request_init(struct abox_effect_request *request)
 {
-	*request = (struct abox_effect_request){ .size = sizeof(*request), .body_fd = -1 };
+	*request = (struct abox_effect_request){.size = sizeof(*request), .body_fd = -1};
 }
 
 int abox_effect_judge_http(uint32_t status)

@@ -7,12 +7,12 @@
 #include "base/digest.h"
 #include "base/strings.h"
 
-#define FINGERPRINT_SPOOL_BYTES (64u << 20)	/* bodies up to here are hashed before INTENDED (effects 1.2) */
+#define FINGERPRINT_SPOOL_BYTES (64u << 20) /* bodies up to here are hashed before INTENDED (effects 1.2) */
 
 /* What begin and approvals know of a request. */
 struct fingerprint {
 	char hex[DIGEST_TEXT_BYTES];
-	bool without_body;	/* the body is beyond the spool limit */
+	bool without_body; /* the body is beyond the spool limit */
 };
 int fingerprint_make(const struct abox_effect_request *request, struct fingerprint *ret, abox_error **reterr);
 /* The derived key: hex SHA-256 over target, fingerprint and wish; the task is the scope it lives in. */

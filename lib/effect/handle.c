@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Handles of effects: what one caller knows of one effect, and the two moments that count: the dispatch, before which
- * nothing leaves, and the finish, before which nobody is told (effects 1.4, 1.5). A handle that is let go in between
- * says UNKNOWN for itself (effects 1.6).
+ * Handles of effects: what one caller knows of one effect, and the two moments that count: the dispatch,
+ * before which nothing leaves, and the finish, before which nobody is told (effects 1.4, 1.5). A handle that
+ * is let go in between says UNKNOWN for itself (effects 1.6).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,8 +44,10 @@ int effect_fill(abox_effect *effect, const struct view_effect *from)
 	effect->payload_seq = from->payload_seq;
 	effect->room = from->room;
 	effect->retryable = from->state == ABOX_EFFECT_FAILED && !view_effect_is_final(from);
-	if (take_text(&effect->id, from->id) < 0 || take_text(&effect->key, view_effect_key(from, NULL)) < 0 ||
-		take_text(&effect->target, from->target) < 0 || take_text(&effect->approval, from->approval) < 0)
+	if (take_text(&effect->id, from->id) < 0 ||
+		take_text(&effect->key, view_effect_key(from, NULL)) < 0 ||
+		take_text(&effect->target, from->target) < 0 ||
+		take_text(&effect->approval, from->approval) < 0)
 		return ABOX_E_MEMORY;
 	return 0;
 }
@@ -86,13 +88,15 @@ static int let_go_decide(struct engine_step *step, struct fact *fact, abox_error
 }
 
 /*
- * There is nobody to tell of a failure here. When nothing can be written, the effect stays DISPATCHED until this
- * process ends, which is safe: nobody repeats it, and then it is UNKNOWN.
+ * There is nobody to tell of a failure here. When nothing can be written, the effect stays DISPATCHED until
+ * this process ends, which is safe: nobody repeats it, and then it is UNKNOWN.
  */
 static void let_go(abox_effect *effect)
 {
-	struct engine_step step = { .journal = effect->task->journal, .asker = effect->task, .decide = let_go_decide,
-		.userdata = effect };
+	struct engine_step step = {.journal = effect->task->journal,
+		.asker = effect->task,
+		.decide = let_go_decide,
+		.userdata = effect};
 
 	if (journal_is_dead(effect->task->journal))
 		return;
@@ -137,8 +141,8 @@ static int dispatch_decide(struct engine_step *step, struct fact *fact, abox_err
 
 	if (!now)
 		return error_set(reterr, ABOX_E_ALREADY, ABOX_STAGE_EFFECT, NULL, "its task is over");
-	r = decide_dispatch(step->view, now, effect->try, effect->task->epoch, effect->task->executor, effect->handle,
-		&step->context, &approval, reterr);
+	r = decide_dispatch(step->view, now, effect->try, effect->task->epoch, effect->task->executor,
+		effect->handle, &step->context, &approval, reterr);
 	if (r < 0)
 		return r;
 	fact->kind = FACT_EFFECT_DISPATCHED;
@@ -163,7 +167,7 @@ static int check_handle(const abox_effect *effect, abox_error **reterr)
 
 int abox_effect_dispatch(abox_effect *effect, abox_error **reterr)
 {
-	struct engine_step step = { .decide = dispatch_decide, .userdata = effect };
+	struct engine_step step = {.decide = dispatch_decide, .userdata = effect};
 	int r;
 
 	r = check_handle(effect, reterr);
@@ -183,8 +187,8 @@ int abox_effect_dispatch(abox_effect *effect, abox_error **reterr)
 	effect->state = ABOX_EFFECT_DISPATCHED;
 	effect->epoch = effect->task->epoch;
 	effect->room = ENGINE_OUTCOME_ROOM;
-	/* Security: only what is on disk may be acted on (effects 1.4). If this fails nothing may leave; the handle
-	 * says UNKNOWN when it is let go, as the record may have come through all the same. */
+	/* Security: only what is on disk may be acted on (effects 1.4). If this fails nothing may leave; the
+	 * handle says UNKNOWN when it is let go, as the record may have come through all the same. */
 	r = engine_sync(effect->task->journal, step.seq, reterr);
 	return r < 0 ? r : 0;
 }
@@ -219,7 +223,7 @@ struct finish_call {
 	const char *reason;
 	struct fact_bytes result;
 	struct engine_blob blob;
-	int state;	/* that holds afterwards */
+	int state; /* that holds afterwards */
 	bool late;
 };
 
@@ -232,8 +236,10 @@ static int outcome_kind(const abox_effect *effect, int done)
 	case ABOX_DONE_FAILED_RETRY:
 		return FACT_EFFECT_FAILED;
 	default:
-		/* An answer that does not tell: for these classes it costs nothing to send it again (effects 1.3). */
-		if (effect->effect_class == ABOX_EFFECT_IDEMPOTENT || effect->effect_class == ABOX_EFFECT_PURE)
+		/* An answer that does not tell: for these classes it costs nothing to send it again
+		 * (effects 1.3). */
+		if (effect->effect_class == ABOX_EFFECT_IDEMPOTENT ||
+			effect->effect_class == ABOX_EFFECT_PURE)
 			return FACT_EFFECT_FAILED;
 		return FACT_EFFECT_UNKNOWN;
 	}
@@ -274,16 +280,16 @@ static int finish_decide(struct engine_step *step, struct fact *fact, abox_error
 	struct finish_call *call = step->userdata;
 	const struct view_effect *now = view_effect_get(step->view, call->effect->id);
 	bool open = now && now->try == call->effect->try &&
-		(now->state == ABOX_EFFECT_DISPATCHED || now->state == ABOX_EFFECT_UNKNOWN);
+		    (now->state == ABOX_EFFECT_DISPATCHED || now->state == ABOX_EFFECT_UNKNOWN);
 
 	(void)reterr;
 	fill_outcome(call, fact);
 	call->late = !open;
 	call->state = now ? now->state : ABOX_EFFECT_NONE;
 	if (!open) {
-		fact->state = fact->kind == FACT_EFFECT_COMMITTED ? ABOX_EFFECT_COMMITTED :
-			fact->kind == FACT_EFFECT_FAILED	   ? ABOX_EFFECT_FAILED :
-								     ABOX_EFFECT_UNKNOWN;
+		fact->state = fact->kind == FACT_EFFECT_COMMITTED ? ABOX_EFFECT_COMMITTED
+			      : fact->kind == FACT_EFFECT_FAILED  ? ABOX_EFFECT_FAILED
+								  : ABOX_EFFECT_UNKNOWN;
 		fact->kind = FACT_EFFECT_LATE;
 		step->priority = unreserved_priority(call);
 		return 1;
@@ -291,10 +297,10 @@ static int finish_decide(struct engine_step *step, struct fact *fact, abox_error
 	step->room = -now->room;
 	step->priority = now->room > 0 ? JOURNAL_RESERVED : unreserved_priority(call);
 	if (fact->kind == FACT_EFFECT_UNKNOWN && now->state == ABOX_EFFECT_UNKNOWN)
-		return 0;	/* that is known */
-	call->state = fact->kind == FACT_EFFECT_COMMITTED ? ABOX_EFFECT_COMMITTED :
-		fact->kind == FACT_EFFECT_FAILED	  ? ABOX_EFFECT_FAILED :
-							    ABOX_EFFECT_UNKNOWN;
+		return 0; /* that is known */
+	call->state = fact->kind == FACT_EFFECT_COMMITTED ? ABOX_EFFECT_COMMITTED
+		      : fact->kind == FACT_EFFECT_FAILED  ? ABOX_EFFECT_FAILED
+							  : ABOX_EFFECT_UNKNOWN;
 	return 1;
 }
 
@@ -313,20 +319,21 @@ static int not_recorded(abox_effect *effect, abox_error **reterr, const char *wh
 
 int abox_effect_finish(abox_effect *effect, int done, const char *reason, abox_error **reterr)
 {
-	struct finish_call call = { .effect = effect, .done = done, .reason = reason };
-	struct engine_step step = { .decide = finish_decide, .userdata = &call };
+	struct finish_call call = {.effect = effect, .done = done, .reason = reason};
+	struct engine_step step = {.decide = finish_decide, .userdata = &call};
 	int r;
 
 	r = check_handle(effect, reterr);
 	if (r < 0)
 		return r;
 	if (!effect->dispatched)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_EFFECT, NULL, "there is no dispatched try to finish");
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_EFFECT, NULL,
+			"there is no dispatched try to finish");
 	step.journal = effect->task->journal;
 	step.asker = effect->task;
 	/* Blob first, then record, then sync, then tell. */
-	r = engine_store(step.journal, effect->has_result ? effect->result : NULL, effect->result_len, &call.result,
-		&call.blob, reterr);
+	r = engine_store(step.journal, effect->has_result ? effect->result : NULL, effect->result_len,
+		&call.result, &call.blob, reterr);
 	if (r < 0)
 		return not_recorded(effect, reterr, "the result could not be stored");
 	r = engine_append_durable(&step, reterr);
@@ -378,7 +385,9 @@ int abox_effect_get_state(const abox_effect *effect)
 
 uint32_t abox_effect_get_try(const abox_effect *effect)
 {
-	return effect ? effect->try : 0;
+	return effect ? effect->
+	try:
+		0;
 }
 
 uint64_t abox_effect_get_epoch(const abox_effect *effect)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Lists of effects and approvals, made from the records: also of tasks that are over. States are those of the records;
- * an effect that is DISPATCHED here may be found UNKNOWN by whoever asks for it next.
+ * Lists of effects and approvals, made from the records: also of tasks that are over. States are those of the
+ * records; an effect that is DISPATCHED here may be found UNKNOWN by whoever asks for it next.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ static int list_context(struct decide_context *context, abox_error **reterr)
 
 	if (!boot)
 		return ABOX_E_SYSTEM;
-	*context = (struct decide_context){ .boot = boot, .alive = nobody_asks };
+	*context = (struct decide_context){.boot = boot, .alive = nobody_asks};
 	engine_clock(context);
 	return 0;
 }
@@ -32,7 +32,8 @@ static int check_list(abox_journal *journal, char **retjson, abox_error **reterr
 	return engine_check_journal(journal, false, reterr);
 }
 
-int abox_effect_list(abox_journal *journal, const char *task, int open_only, char **retjson, abox_error **reterr)
+int abox_effect_list(
+	abox_journal *journal, const char *task, int open_only, char **retjson, abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
 	struct decide_context context;
@@ -87,7 +88,8 @@ int abox_effect_show(abox_journal *journal, const char *id, char **retjson, abox
 	effect = view_effect_get(&view, id);
 	if (!effect) {
 		view_clear(&view);
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_EFFECT, NULL, "no effect '%s' in this journal", id);
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_EFFECT, NULL,
+			"no effect '%s' in this journal", id);
 	}
 	write_open(&text, NULL, '{');
 	write_effect(&text, effect, &context);
@@ -104,7 +106,8 @@ int abox_effect_show(abox_journal *journal, const char *id, char **retjson, abox
 	return text_take(&text, retjson);
 }
 
-int abox_approval_list(abox_journal *journal, const char *task, int pending_only, char **retjson, abox_error **reterr)
+int abox_approval_list(
+	abox_journal *journal, const char *task, int pending_only, char **retjson, abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
 	struct decide_context context;
@@ -122,8 +125,10 @@ int abox_approval_list(abox_journal *journal, const char *task, int pending_only
 		return r;
 	write_open(&text, NULL, '[');
 	for (const struct view_task *t = view.first_task; t; t = t->next)
-		for (const struct view_approval *approval = t->approvals; approval; approval = approval->next) {
-			if (pending_only && decide_approval_state(&view, approval, &context) != ABOX_APPROVAL_PENDING)
+		for (const struct view_approval *approval = t->approvals; approval;
+			approval = approval->next) {
+			if (pending_only &&
+				decide_approval_state(&view, approval, &context) != ABOX_APPROVAL_PENDING)
 				continue;
 			write_open(&text, NULL, '{');
 			write_approval(&text, &view, approval, &context);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Owners and their living handles. The executor lock is taken through an open file description of its own and falls
- * when the last holder of that description is gone, however it ended (effects 0.8); within this process, a handle that
- * was let go is dead though the lock is held.
+ * Owners and their living handles. The executor lock is taken through an open file description of its own and
+ * falls when the last holder of that description is gone, however it ended (effects 0.8); within this
+ * process, a handle that was let go is dead though the lock is held.
  */
 #include "effect/owner.h"
 
@@ -33,9 +33,11 @@ int owner_new(abox_journal *journal, const char *id, abox_task **ret, abox_error
 	if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
 		free(owner->id);
 		free(owner);
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, errno, "cannot get random bytes");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, errno, "cannot get random bytes");
 	}
-	/* Numbers of handles are never those of another process that shares the lock; below 2^62, as JSON holds them. */
+	/* Numbers of handles are never those of another process that shares the lock; below 2^62, as JSON
+	 * holds them. */
 	owner->next_handle = (random >> (64 - (62 - HANDLE_COUNTER_BITS))) << HANDLE_COUNTER_BITS | 1;
 	pthread_mutex_init(&owner->mutex, NULL);
 	owner->journal = abox_journal_ref(journal);
@@ -93,7 +95,7 @@ int owner_take_executor(abox_task *owner, abox_error **reterr)
 		owner->executor_fd = steal_fd(fd);
 	}
 	pthread_mutex_unlock(&owner->mutex);
-	fd_close(fd);	/* another thread was faster */
+	fd_close(fd); /* another thread was faster */
 	return 0;
 }
 
@@ -160,7 +162,8 @@ int abox_task_dup_executor(abox_task *task, abox_error **reterr)
 	if (fd == -EBADF)
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL, "this handle executes nothing");
 	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, r, "cannot duplicate a descriptor");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, r, "cannot duplicate a descriptor");
 	return fd;
 }
 
@@ -176,5 +179,5 @@ uint64_t abox_task_get_epoch(const abox_task *task)
 
 uint64_t abox_task_get_attempt(const abox_task *task)
 {
-	return task ? task->epoch : 0;	/* an attempt is numbered by its epoch */
+	return task ? task->epoch : 0; /* an attempt is numbered by its epoch */
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The common case in one call: begin, wait for others, ask the outside, get the approval, send, record. A state machine
- * of the public steps; whatever happens in between, the next call finds the effect where this one left it.
+ * The common case in one call: begin, wait for others, ask the outside, get the approval, send, record. A
+ * state machine of the public steps; whatever happens in between, the next call finds the effect where this
+ * one left it.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,7 +17,7 @@ struct run {
 	abox_effect_do_fn do_fn;
 	abox_effect_check_fn check_fn;
 	void *userdata;
-	uint64_t deadline;	/* for other executors and settle times */
+	uint64_t deadline; /* for other executors and settle times */
 	uint64_t approval_deadline;
 };
 
@@ -49,7 +50,7 @@ static void pass(abox_error **reterr, abox_error **from)
 static void pause_a_little(uint64_t left)
 {
 	uint64_t usec = MIN(left, 20 * USEC_PER_MSEC);
-	struct timespec ts = { 0, (long)(usec * NSEC_PER_USEC) };
+	struct timespec ts = {0, (long)(usec * NSEC_PER_USEC)};
 
 	nanosleep(&ts, NULL);
 }
@@ -76,7 +77,7 @@ static int after_unknown(const struct run *run, abox_error **error)
 		return ABOX_E_UNKNOWN;
 	r = abox_effect_reconcile(run->task, id, run->check_fn, run->userdata, &asked);
 	if (r >= 0 || r == ABOX_E_CONFLICT || r == ABOX_E_STATE)
-		return 1;	/* decided, by us or by somebody else meanwhile */
+		return 1; /* decided, by us or by somebody else meanwhile */
 	if (r == ABOX_E_BUSY && left_until(run->deadline) > 0) {
 		pause_a_little(left_until(run->deadline));
 		return 1;
@@ -118,9 +119,11 @@ static int dispatch(const struct run *run, abox_effect *effect, abox_error **ret
 		const char *id;
 
 		r = abox_effect_dispatch(effect, &error);
-		id = r == ABOX_E_APPROVAL && abox_error_get_retryable(error) ? id_of_error(error, "approval ") : NULL;
+		id = r == ABOX_E_APPROVAL && abox_error_get_retryable(error) ? id_of_error(error, "approval ")
+									     : NULL;
 		if (id && left_until(run->approval_deadline) > 0) {
-			r = abox_approval_wait(run->task->journal, id, left_until(run->approval_deadline), NULL);
+			r = abox_approval_wait(
+				run->task->journal, id, left_until(run->approval_deadline), NULL);
 			if (r >= 0)
 				continue;
 		}
@@ -146,7 +149,8 @@ static int carry_out(const struct run *run, abox_effect **effect, abox_effect **
 	r = abox_effect_finish(*effect, done, reason, reterr);
 	if (r == ABOX_E_UNRECORDED) {
 		(*effect)->state = done == ABOX_DONE_COMMITTED ? ABOX_EFFECT_COMMITTED : ABOX_EFFECT_UNKNOWN;
-		*ret = steal_ptr(*effect);	/* it was done: the result is returned all the same (effects 1.5) */
+		*ret = steal_ptr(
+			*effect); /* it was done: the result is returned all the same (effects 1.5) */
 	}
 	return r;
 }
@@ -160,7 +164,7 @@ static const char *unknown_place(const abox_effect *effect, char place[64])
 int abox_effect_run(abox_task *task, const struct abox_effect_options *options, abox_effect_do_fn do_fn,
 	abox_effect_check_fn check_fn, void *userdata, abox_effect **ret, abox_error **reterr)
 {
-	struct run run = { task, options, do_fn, check_fn, userdata, 0, 0 };
+	struct run run = {task, options, do_fn, check_fn, userdata, 0, 0};
 	_cleanup_(effect_unrefp) abox_effect *effect = NULL;
 	uint64_t now = clock_monotonic_usec();
 	char place[64];
@@ -177,7 +181,8 @@ int abox_effect_run(abox_task *task, const struct abox_effect_options *options, 
 	if (r == ABOX_BEGIN_GO) {
 		r = carry_out(&run, &effect, ret, reterr);
 		if (r == ABOX_EFFECT_UNKNOWN)
-			return error_set(reterr, ABOX_E_UNKNOWN, ABOX_STAGE_EFFECT, unknown_place(effect, place),
+			return error_set(reterr, ABOX_E_UNKNOWN, ABOX_STAGE_EFFECT,
+				unknown_place(effect, place),
 				"it was sent, and no clear answer came: whether it happened is not known");
 		if (r < 0)
 			return r;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The view in the head of a segment: what is open, as a JSON array of parts that view_apply() takes like facts, so
- * that opening a journal needs its newest segment only. Closed tasks are one line each, for ever (effects 1.11).
+ * The view in the head of a segment: what is open, as a JSON array of parts that view_apply() takes like
+ * facts, so that opening a journal needs its newest segment only. Closed tasks are one line each, for ever
+ * (effects 1.11).
  */
 #include "effect/view-inner.h"
 
@@ -17,7 +18,7 @@ static void add_part(struct text *text, const struct fact *fact)
 
 static void add_task(struct text *text, const struct view_task *task)
 {
-	struct fact fact = { .kind = FACT_STATE_TASK, .task = task->id, .epoch = task->epoch };
+	struct fact fact = {.kind = FACT_STATE_TASK, .task = task->id, .epoch = task->epoch};
 
 	fact.status = (uint32_t)task->ended;
 	fact.by = task->ended_by;
@@ -50,7 +51,7 @@ static void add_task(struct text *text, const struct view_task *task)
 
 static void add_stage(struct text *text, const struct view_task *task, const struct view_stage *stage)
 {
-	struct fact fact = { .kind = FACT_STATE_STAGE, .task = task->id, .name = stage->name };
+	struct fact fact = {.kind = FACT_STATE_STAGE, .task = task->id, .name = stage->name};
 
 	fact.epoch = stage->epoch;
 	fact.repeatable = stage->repeatable;
@@ -72,12 +73,12 @@ static void add_stage(struct text *text, const struct view_task *task, const str
 
 static void add_effect(struct text *text, const struct view_effect *effect)
 {
-	struct fact fact = { .kind = FACT_STATE_EFFECT, .task = effect->task->id, .effect = effect->id };
+	struct fact fact = {.kind = FACT_STATE_EFFECT, .task = effect->task->id, .effect = effect->id};
 
 	fact.epoch = effect->epoch;
-	fact.key = (struct fact_bytes){ effect->scope_key + 1, effect->scope_key_len - 1 };
+	fact.key = (struct fact_bytes){effect->scope_key + 1, effect->scope_key_len - 1};
 	fact.derived = effect->scope_key[0] == 'd';
-	fact.target = (struct fact_bytes){ effect->target, strlen(effect->target) };
+	fact.target = (struct fact_bytes){effect->target, strlen(effect->target)};
 	fact.fingerprint = effect->fingerprint;
 	fact.what = effect->what;
 	fact.plan = effect->plan;
@@ -117,18 +118,19 @@ static void add_effect(struct text *text, const struct view_effect *effect)
 
 static void add_alias(struct text *text, const struct view_task *task, const struct view_alias *alias)
 {
-	struct fact fact = { .kind = FACT_STATE_ALIAS, .task = task->id, .of = alias->effect->id };
+	struct fact fact = {.kind = FACT_STATE_ALIAS, .task = task->id, .of = alias->effect->id};
 
-	fact.key = (struct fact_bytes){ alias->scope_key + 1, alias->scope_key_len - 1 };
+	fact.key = (struct fact_bytes){alias->scope_key + 1, alias->scope_key_len - 1};
 	fact.derived = alias->scope_key[0] == 'd';
 	add_part(text, &fact);
 }
 
 static void add_approval(struct text *text, const struct view_approval *approval)
 {
-	struct fact fact = { .kind = FACT_STATE_APPROVAL, .task = approval->task->id, .approval = approval->id };
+	struct fact fact = {
+		.kind = FACT_STATE_APPROVAL, .task = approval->task->id, .approval = approval->id};
 
-	fact.target = (struct fact_bytes){ approval->target, strlen(approval->target) };
+	fact.target = (struct fact_bytes){approval->target, strlen(approval->target)};
 	fact.fingerprint = approval->fingerprint;
 	fact.reason = approval->text;
 	fact.what = approval->what;
@@ -146,11 +148,12 @@ static void add_approval(struct text *text, const struct view_approval *approval
 	add_part(text, &fact);
 }
 
-static void add_resource(struct text *text, const struct view_task *task, const struct view_resource *resource)
+static void add_resource(
+	struct text *text, const struct view_task *task, const struct view_resource *resource)
 {
-	struct fact fact = { .kind = FACT_STATE_RESOURCE, .task = task->id, .name = resource->kind };
+	struct fact fact = {.kind = FACT_STATE_RESOURCE, .task = task->id, .name = resource->kind};
 
-	fact.target = (struct fact_bytes){ resource->id, strlen(resource->id) };
+	fact.target = (struct fact_bytes){resource->id, strlen(resource->id)};
 	fact.cleanup = resource->cleanup;
 	fact.duty = resource->duty;
 	fact.first_seq = resource->seq;
@@ -158,7 +161,8 @@ static void add_resource(struct text *text, const struct view_task *task, const 
 }
 
 /* The list is newest first and restoring puts each in front: written from its end. */
-static void add_resources(struct text *text, const struct view_task *task, const struct view_resource *resource)
+static void add_resources(
+	struct text *text, const struct view_task *task, const struct view_resource *resource)
 {
 	size_t n = 0;
 
@@ -186,7 +190,8 @@ void view_summarize(const struct view *view, struct text *text)
 				add_effect(text, effect);
 		for (const struct view_alias *alias = task->aliases; alias; alias = alias->next)
 			add_alias(text, task, alias);
-		for (const struct view_approval *approval = task->approvals; approval; approval = approval->next)
+		for (const struct view_approval *approval = task->approvals; approval;
+			approval = approval->next)
 			add_approval(text, approval);
 		add_resources(text, task, task->resources);
 	}
@@ -203,7 +208,8 @@ uint64_t view_keep_from(const struct view *view)
 		for (const struct view_effect *effect = task->effects; effect; effect = effect->next)
 			if (effect->state == ABOX_EFFECT_UNKNOWN || effect->state == ABOX_EFFECT_DISPATCHED)
 				lowest = MIN(lowest, effect->first_seq);
-		for (const struct view_resource *resource = task->resources; resource; resource = resource->next)
+		for (const struct view_resource *resource = task->resources; resource;
+			resource = resource->next)
 			if (resource->duty)
 				lowest = MIN(lowest, resource->seq);
 	}
@@ -237,8 +243,9 @@ static int restore_task(struct view *view, const struct fact *fact)
 	view_set_boot(&task->lease_boot, fact->boot);
 	if (view_set_text(&task->identity, fact->identity) < 0 ||
 		view_set_text(&task->description, fact->description) < 0 ||
-		view_set_text(&task->executor, fact->executor) < 0 || view_set_text(&task->host, fact->host) < 0 ||
-		view_set_text(&task->ended_by, fact->by) < 0 || view_set_text(&task->canceled_by, fact->reason) < 0 ||
+		view_set_text(&task->executor, fact->executor) < 0 ||
+		view_set_text(&task->host, fact->host) < 0 || view_set_text(&task->ended_by, fact->by) < 0 ||
+		view_set_text(&task->canceled_by, fact->reason) < 0 ||
 		view_set_text(&task->change_set, fact->change_set) < 0)
 		return ABOX_E_MEMORY;
 	if (!task->boundary_seq)
@@ -318,7 +325,8 @@ static int restore_alias(struct view *view, struct view_task *task, const struct
 	if (!alias)
 		return ABOX_E_MEMORY;
 	alias->effect = of;
-	alias->scope_key = view_scope_key(fact->key.data, fact->key.len, fact->derived != 0, &alias->scope_key_len);
+	alias->scope_key =
+		view_scope_key(fact->key.data, fact->key.len, fact->derived != 0, &alias->scope_key_len);
 	if (!alias->scope_key || map_put(&task->keys, alias->scope_key, alias->scope_key_len, of) < 0) {
 		free(alias->scope_key);
 		free(alias);

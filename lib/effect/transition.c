@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The state machine of tasks, effects, approvals and resources. Promises: the state after a fact depends on the facts
- * up to it and nothing else; a fact that no rule allows changes nothing but marks its effect, which is then refused.
- * Leaves to others: who may append what and when (decide.c), locks and disks (engine.c).
+ * The state machine of tasks, effects, approvals and resources. Promises: the state after a fact depends on
+ * the facts up to it and nothing else; a fact that no rule allows changes nothing but marks its effect, which
+ * is then refused. Leaves to others: who may append what and when (decide.c), locks and disks (engine.c).
  *
- * A closed task keeps its end record and what is not final; everything else of it is forgotten (effects 1.11).
+ * A closed task keeps its end record and what is not final; everything else of it is forgotten
+ * (effects 1.11).
  */
 #include "effect/view-inner.h"
 
@@ -32,8 +33,10 @@ static int apply_control(struct view *view, const struct fact *fact)
 	view_set_boot(&task->lease_boot, fact->boot);
 	task->lease_until_usec = fact->lease_usec ? fact->boot_usec + fact->lease_usec : UINT64_MAX;
 	if ((fact->identity && !task->identity && view_set_text(&task->identity, fact->identity) < 0) ||
-		(fact->description && !task->description && view_set_text(&task->description, fact->description) < 0) ||
-		view_set_text(&task->executor, fact->executor) < 0 || view_set_text(&task->host, fact->host) < 0)
+		(fact->description && !task->description &&
+			view_set_text(&task->description, fact->description) < 0) ||
+		view_set_text(&task->executor, fact->executor) < 0 ||
+		view_set_text(&task->host, fact->host) < 0)
 		return ABOX_E_MEMORY;
 	return 0;
 }
@@ -104,7 +107,8 @@ static int apply_boundary(struct view *view, const struct fact *fact)
 
 	if (!task || fact->epoch != task->epoch || task->ended || task->canceled_seq || task->boundary_seq)
 		return 1;
-	if (view_set_text(&task->change_set, fact->change_set) < 0 || view_copy_list(&task->artifacts, fact->artifacts) < 0)
+	if (view_set_text(&task->change_set, fact->change_set) < 0 ||
+		view_copy_list(&task->artifacts, fact->artifacts) < 0)
 		return ABOX_E_MEMORY;
 	r = view_copy_list(&task->bound_effects, fact->effects);
 	if (r < 0)
@@ -276,7 +280,7 @@ static int apply_resource_created(struct view *view, const struct fact *fact)
 	if (!id)
 		return ABOX_E_MEMORY;
 	resource = view_resource_get(task, fact->name, id);
-	if (resource) {		/* noted again: what counts is the newest */
+	if (resource) { /* noted again: what counts is the newest */
 		free(id);
 		resource->duty = fact->duty != 0;
 		return view_set_text(&resource->cleanup, fact->cleanup);
@@ -321,7 +325,7 @@ static bool may_open_try(const struct view_effect *effect, bool *retmaybe)
 	case ABOX_EFFECT_UNKNOWN:
 		*retmaybe = true;
 		return effect->overridden || effect->effect_class == ABOX_EFFECT_IDEMPOTENT ||
-			effect->effect_class == ABOX_EFFECT_PURE;
+		       effect->effect_class == ABOX_EFFECT_PURE;
 	default:
 		return false;
 	}
@@ -462,7 +466,7 @@ static int apply_dispatched(struct view *view, const struct fact *fact)
 static bool outcome_is_welcome(const struct view_effect *effect, const struct fact *fact)
 {
 	return effect && fact->try == effect->try &&
-		(effect->state == ABOX_EFFECT_DISPATCHED || effect->state == ABOX_EFFECT_UNKNOWN);
+	       (effect->state == ABOX_EFFECT_DISPATCHED || effect->state == ABOX_EFFECT_UNKNOWN);
 }
 
 /* Fenced or not: the epoch of an outcome is not looked at (effects 1.5). */
@@ -517,7 +521,7 @@ static int apply_verdict(struct view *view, const struct fact *fact)
 		effect->result_seq = fact->seq;
 		break;
 	case ABOX_EFFECT_ABSENT:
-		effect->maybe = false;		/* said of the effect, not of one try */
+		effect->maybe = false; /* said of the effect, not of one try */
 		break;
 	case ABOX_EFFECT_ABANDONED:
 		break;
@@ -574,7 +578,8 @@ static int apply_request(struct view *view, const struct fact *fact)
 	struct view_task *task = view_task_get(view, fact->task);
 	struct view_approval *approval;
 
-	if (!task || !fact->approval || task->ended || task->canceled_seq || view_approval_get(view, fact->approval))
+	if (!task || !fact->approval || task->ended || task->canceled_seq ||
+		view_approval_get(view, fact->approval))
 		return 1;
 	return view_approval_make(view, task, fact, &approval);
 }
@@ -607,12 +612,13 @@ static int apply_adopted(struct view *view, const struct fact *fact)
 {
 	for (struct view_task *task = view->first_task; task; task = task->next) {
 		for (struct view_effect *effect = task->effects; effect; effect = effect->next)
-			if (effect->state == ABOX_EFFECT_INTENDED || effect->state == ABOX_EFFECT_DISPATCHED ||
+			if (effect->state == ABOX_EFFECT_INTENDED ||
+				effect->state == ABOX_EFFECT_DISPATCHED ||
 				effect->state == ABOX_EFFECT_ABSENT ||
 				(effect->state == ABOX_EFFECT_FAILED && !view_effect_is_final(effect)))
 				effect_set_unknown(effect, fact);
 		for (struct view_approval *approval = task->approvals; approval; approval = approval->next)
-			approval->revoked = true;	/* the original has the use of it */
+			approval->revoked = true; /* the original has the use of it */
 		task->adopted = task->adopted || !task->ended;
 	}
 	return 0;

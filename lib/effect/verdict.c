@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Decisions about effects whose outcome is not known, by the outside that can be asked, or by a person with a name
- * (effects 1.1, 1.3, 1.7), and waiting for those that are still under way.
+ * Decisions about effects whose outcome is not known, by the outside that can be asked, or by a person with a
+ * name (effects 1.1, 1.3, 1.7), and waiting for those that are still under way.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 struct verdict_call {
 	const char *id;
 	const char *by;
-	abox_task *task;	/* reconcile: its epoch counts; else NULL */
-	int kind;		/* FACT_EFFECT_VERDICT or FACT_EFFECT_OVERRIDE */
+	abox_task *task; /* reconcile: its epoch counts; else NULL */
+	int kind;        /* FACT_EFFECT_VERDICT or FACT_EFFECT_OVERRIDE */
 	int state;
 	struct fact_bytes result;
 	struct engine_blob blob;
@@ -29,8 +29,8 @@ struct verdict_call {
 	uint32_t try;
 	uint64_t state_seq;
 	/* Afterwards. */
-	bool again;		/* UNKNOWN was appended first */
-	abox_effect *filled;	/* takes what the view holds, and nothing is appended; may be NULL */
+	bool again;          /* UNKNOWN was appended first */
+	abox_effect *filled; /* takes what the view holds, and nothing is appended; may be NULL */
 };
 
 static struct view_effect *find_effect(const struct view *view, const char *id, abox_error **reterr)
@@ -38,8 +38,8 @@ static struct view_effect *find_effect(const struct view *view, const char *id, 
 	struct view_effect *effect = view_effect_get(view, id);
 
 	if (!effect)
-		error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_EFFECT, NULL, "no effect '%s' is open in this journal",
-			id ? id : "");
+		error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_EFFECT, NULL,
+			"no effect '%s' is open in this journal", id ? id : "");
 	return effect;
 }
 
@@ -56,12 +56,13 @@ static void mark_unknown(struct engine_step *step, const struct view_effect *eff
 }
 
 /* Security: a verdict formed without the lock must not overwrite what came in meanwhile (effects 1.7). */
-static int check_unchanged(const struct verdict_call *call, const struct view_effect *effect, abox_error **reterr)
+static int check_unchanged(
+	const struct verdict_call *call, const struct view_effect *effect, abox_error **reterr)
 {
 	if (!call->compare || (effect->try == call->try && effect->state_seq == call->state_seq))
 		return 0;
-	return decide_effect_error(reterr, ABOX_E_CONFLICT, effect, "it changed to %s while the outside was asked",
-		abox_effect_state_name(effect->state));
+	return decide_effect_error(reterr, ABOX_E_CONFLICT, effect,
+		"it changed to %s while the outside was asked", abox_effect_state_name(effect->state));
 }
 
 static int verdict_decide(struct engine_step *step, struct fact *fact, abox_error **reterr)
@@ -81,7 +82,8 @@ static int verdict_decide(struct engine_step *step, struct fact *fact, abox_erro
 	r = check_unchanged(call, effect, reterr);
 	if (r < 0)
 		return r;
-	r = decide_verdict(effect, call->kind == FACT_EFFECT_VERDICT ? call->state : 0, &step->context, reterr);
+	r = decide_verdict(
+		effect, call->kind == FACT_EFFECT_VERDICT ? call->state : 0, &step->context, reterr);
 	if (r < 0)
 		return r;
 	if (r == 1) {
@@ -110,9 +112,11 @@ static int verdict_decide(struct engine_step *step, struct fact *fact, abox_erro
 	return 1;
 }
 
-static int verdict_append(abox_journal *journal, abox_task *asker, struct verdict_call *call, abox_error **reterr)
+static int verdict_append(
+	abox_journal *journal, abox_task *asker, struct verdict_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = journal, .asker = asker, .decide = verdict_decide, .userdata = call };
+	struct engine_step step = {
+		.journal = journal, .asker = asker, .decide = verdict_decide, .userdata = call};
 	int r;
 
 	do
@@ -134,18 +138,19 @@ static int check_arguments(abox_journal *journal, const char *id, const char *by
 	return engine_check_name("by", by, 255, reterr);
 }
 
-int abox_effect_resolve(abox_journal *journal, const char *id, int verdict, const char *by, const void *result,
-	size_t len, int32_t code, abox_error **reterr)
+int abox_effect_resolve(abox_journal *journal, const char *id, int verdict, const char *by,
+	const void *result, size_t len, int32_t code, abox_error **reterr)
 {
-	static const int states[] = { ABOX_EFFECT_ABANDONED, ABOX_EFFECT_COMMITTED, ABOX_EFFECT_ABSENT };
-	struct verdict_call call = { .id = id, .by = by, .kind = FACT_EFFECT_VERDICT, .code = code };
+	static const int states[] = {ABOX_EFFECT_ABANDONED, ABOX_EFFECT_COMMITTED, ABOX_EFFECT_ABSENT};
+	struct verdict_call call = {.id = id, .by = by, .kind = FACT_EFFECT_VERDICT, .code = code};
 	int r;
 
 	r = check_arguments(journal, id, by, reterr);
 	if (r < 0)
 		return r;
 	if (verdict < 0 || (size_t)verdict >= ELEMENTSOF(states) || (!result && len))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL, "no such verdict or result");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL, "no such verdict or result");
 	call.state = states[verdict];
 	if (call.state == ABOX_EFFECT_COMMITTED) {
 		r = engine_store(journal, result, len, &call.result, &call.blob, reterr);
@@ -159,7 +164,7 @@ int abox_effect_resolve(abox_journal *journal, const char *id, int verdict, cons
 
 int abox_effect_retry(abox_journal *journal, const char *id, const char *by, abox_error **reterr)
 {
-	struct verdict_call call = { .id = id, .by = by, .kind = FACT_EFFECT_OVERRIDE };
+	struct verdict_call call = {.id = id, .by = by, .kind = FACT_EFFECT_OVERRIDE};
 	int r;
 
 	r = check_arguments(journal, id, by, reterr);
@@ -172,7 +177,7 @@ static int ask_outside(abox_task *task, const char *id, abox_effect_check_fn che
 	struct verdict_call *verdict, abox_effect **reteffect, abox_error **reterr)
 {
 	_cleanup_(effect_unrefp) abox_effect *effect = NULL;
-	struct verdict_call look = { .id = id, .task = task, .kind = FACT_EFFECT_OVERRIDE };
+	struct verdict_call look = {.id = id, .task = task, .kind = FACT_EFFECT_OVERRIDE};
 	int r, found;
 
 	r = effect_new(task, &effect);
@@ -183,24 +188,24 @@ static int ask_outside(abox_task *task, const char *id, abox_effect_check_fn che
 	if (r < 0)
 		return r;
 	if (effect->effect_class != ABOX_EFFECT_CHECKABLE)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL, "effect '%s' is %s, not checkable", id,
-			abox_effect_class_name(effect->effect_class));
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL,
+			"effect '%s' is %s, not checkable", id, abox_effect_class_name(effect->effect_class));
 	verdict->compare = true;
 	verdict->try = effect->try;
 	verdict->state_seq = effect->state_seq;
 	/* Without any lock: it may take as long as it wants. */
 	found = check_fn(effect, userdata);
-	verdict->state = found == ABOX_FOUND_COMMITTED ? ABOX_EFFECT_COMMITTED :
-		found == ABOX_FOUND_ABSENT		? ABOX_EFFECT_ABSENT :
-							  ABOX_EFFECT_UNKNOWN;
+	verdict->state = found == ABOX_FOUND_COMMITTED ? ABOX_EFFECT_COMMITTED
+			 : found == ABOX_FOUND_ABSENT  ? ABOX_EFFECT_ABSENT
+						       : ABOX_EFFECT_UNKNOWN;
 	*reteffect = steal_ptr(effect);
 	return 0;
 }
 
-int abox_effect_reconcile(abox_task *task, const char *id, abox_effect_check_fn check_fn, void *userdata,
-	abox_error **reterr)
+int abox_effect_reconcile(
+	abox_task *task, const char *id, abox_effect_check_fn check_fn, void *userdata, abox_error **reterr)
 {
-	struct verdict_call call = { .id = id, .by = "check", .task = task, .kind = FACT_EFFECT_VERDICT };
+	struct verdict_call call = {.id = id, .by = "check", .task = task, .kind = FACT_EFFECT_VERDICT};
 	_cleanup_(effect_unrefp) abox_effect *effect = NULL;
 	int r;
 
@@ -208,7 +213,8 @@ int abox_effect_reconcile(abox_task *task, const char *id, abox_effect_check_fn 
 	if (r < 0)
 		return r;
 	if (!id || !check_fn)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL, "an id and a check function are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL,
+			"an id and a check function are required");
 	r = ask_outside(task, id, check_fn, userdata, &call, &effect, reterr);
 	if (r < 0)
 		return r;
@@ -220,8 +226,8 @@ int abox_effect_reconcile(abox_task *task, const char *id, abox_effect_check_fn 
 			"the check could not tell whether it happened");
 	}
 	if (call.state == ABOX_EFFECT_COMMITTED) {
-		r = engine_store(task->journal, effect->has_result ? effect->result : NULL, effect->result_len,
-			&call.result, &call.blob, reterr);
+		r = engine_store(task->journal, effect->has_result ? effect->result : NULL,
+			effect->result_len, &call.result, &call.blob, reterr);
 		if (r < 0)
 			return r;
 		call.has_result = effect->has_result;
@@ -236,7 +242,7 @@ int abox_effect_reconcile(abox_task *task, const char *id, abox_effect_check_fn 
 
 struct claim_call {
 	const char *id;
-	const char *of;		/* NULL: it is new */
+	const char *of; /* NULL: it is new */
 	const char *by;
 };
 
@@ -260,11 +266,13 @@ static int claim_decide(struct engine_step *step, struct fact *fact, abox_error 
 	of = find_effect(step->view, call->of, reterr);
 	if (!of)
 		return ABOX_E_NOT_FOUND;
-	if (of->task != wish->task || of->effect_class != wish->effect_class || strcmp(of->target, wish->target) != 0)
+	if (of->task != wish->task || of->effect_class != wish->effect_class ||
+		strcmp(of->target, wish->target) != 0)
 		return decide_effect_error(reterr, ABOX_E_CONFLICT, wish,
 			"effect '%s' is of another task, target or class", of->id);
 	if (of->state == ABOX_EFFECT_NONE)
-		return decide_effect_error(reterr, ABOX_E_STATE, wish, "effect '%s' is ambiguous itself", of->id);
+		return decide_effect_error(
+			reterr, ABOX_E_STATE, wish, "effect '%s' is ambiguous itself", of->id);
 	fact->kind = FACT_EFFECT_CLAIMED;
 	fact->of = of->id;
 	return 1;
@@ -272,7 +280,7 @@ static int claim_decide(struct engine_step *step, struct fact *fact, abox_error 
 
 static int claim_append(abox_journal *journal, struct claim_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = journal, .decide = claim_decide, .userdata = call };
+	struct engine_step step = {.journal = journal, .decide = claim_decide, .userdata = call};
 	int r;
 
 	r = check_arguments(journal, call->id, call->by, reterr);
@@ -283,9 +291,10 @@ static int claim_append(abox_journal *journal, struct claim_call *call, abox_err
 	return r < 0 ? r : 0;
 }
 
-int abox_effect_claim(abox_journal *journal, const char *id, const char *effect_id, const char *by, abox_error **reterr)
+int abox_effect_claim(
+	abox_journal *journal, const char *id, const char *effect_id, const char *by, abox_error **reterr)
 {
-	struct claim_call call = { id, effect_id, by };
+	struct claim_call call = {id, effect_id, by};
 
 	if (!effect_id)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "effect_id", "is required");
@@ -294,7 +303,7 @@ int abox_effect_claim(abox_journal *journal, const char *id, const char *effect_
 
 int abox_effect_allow(abox_journal *journal, const char *id, const char *by, abox_error **reterr)
 {
-	struct claim_call call = { id, NULL, by };
+	struct claim_call call = {id, NULL, by};
 
 	return claim_append(journal, &call, reterr);
 }
@@ -304,11 +313,12 @@ int abox_effect_allow(abox_journal *journal, const char *id, const char *by, abo
 struct wait_call {
 	const char *id;
 	int state;
-	bool dead;	/* under way by the records, and nobody executes it */
+	bool dead; /* under way by the records, and nobody executes it */
 	bool found;
 };
 
-static int wait_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int wait_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct wait_call *call = userdata;
 	const struct view_effect *effect = view_effect_get(view, call->id);
@@ -346,7 +356,7 @@ static int settle_decide(struct engine_step *step, struct fact *fact, abox_error
 
 static int settle_dead(abox_journal *journal, struct wait_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = journal, .decide = settle_decide, .userdata = call };
+	struct engine_step step = {.journal = journal, .decide = settle_decide, .userdata = call};
 	int r;
 
 	r = engine_append_durable(&step, reterr);
@@ -356,7 +366,7 @@ static int settle_dead(abox_journal *journal, struct wait_call *call, abox_error
 
 static void sleep_usec(uint64_t usec)
 {
-	struct timespec ts = { (time_t)(usec / USEC_PER_SEC), (long)(usec % USEC_PER_SEC * NSEC_PER_USEC) };
+	struct timespec ts = {(time_t)(usec / USEC_PER_SEC), (long)(usec % USEC_PER_SEC * NSEC_PER_USEC)};
 
 	nanosleep(&ts, NULL);
 }
@@ -379,8 +389,9 @@ static int state_from_history(abox_journal *journal, const char *id, abox_error 
 
 int abox_effect_wait(abox_journal *journal, const char *id, uint64_t timeout_usec, abox_error **reterr)
 {
-	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec), pause = POLL_FIRST_USEC, now, seq;
-	struct wait_call call = { .id = id };
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec), pause = POLL_FIRST_USEC,
+		 now, seq;
+	struct wait_call call = {.id = id};
 	int r;
 
 	r = engine_check_journal(journal, true, reterr);
@@ -400,14 +411,15 @@ int abox_effect_wait(abox_journal *journal, const char *id, uint64_t timeout_use
 				return r;
 			continue;
 		}
-		if (call.dead || (call.state != ABOX_EFFECT_DISPATCHED && call.state != ABOX_EFFECT_INTENDED)) {
+		if (call.dead ||
+			(call.state != ABOX_EFFECT_DISPATCHED && call.state != ABOX_EFFECT_INTENDED)) {
 			r = engine_sync(journal, seq, reterr);
 			return r < 0 ? r : call.state;
 		}
 		now = clock_monotonic_usec();
 		if (now >= deadline)
-			return error_set(reterr, ABOX_E_TIMEOUT, ABOX_STAGE_EFFECT, NULL, "effect '%s' is still %s", id,
-				abox_effect_state_name(call.state));
+			return error_set(reterr, ABOX_E_TIMEOUT, ABOX_STAGE_EFFECT, NULL,
+				"effect '%s' is still %s", id, abox_effect_state_name(call.state));
 		sleep_usec(MIN(pause, deadline - now));
 		pause = MIN(pause * 2, POLL_LAST_USEC);
 	}

@@ -5,7 +5,7 @@
 
 #include "effect/view.h"
 
-int view_set_text(char **at, const char *value);	/* copies; NULL clears */
+int view_set_text(char **at, const char *value); /* copies; NULL clears */
 void view_set_boot(char (*at)[40], const char *boot);
 char *view_bytes_dup(const struct fact_bytes *bytes);
 int view_copy_list(char ***at, const char *const *list);
@@ -21,9 +21,10 @@ void view_task_free_parts(struct view_task *task);
 
 int view_task_make(struct view *view, const char *id, uint64_t seq, struct view_task **ret);
 int view_stage_make(struct view_task *task, const char *name, struct view_stage **ret);
-int view_effect_make(struct view *view, struct view_task *task, const struct fact *fact, struct view_effect **ret);
-int view_approval_make(struct view *view, struct view_task *task, const struct fact *fact,
-	struct view_approval **ret);
+int view_effect_make(
+	struct view *view, struct view_task *task, const struct fact *fact, struct view_effect **ret);
+int view_approval_make(
+	struct view *view, struct view_task *task, const struct fact *fact, struct view_approval **ret);
 int view_resource_make(struct view_task *task, const struct fact *fact);
 /* Parts of a summary. */
 int view_restore(struct view *view, const struct fact *fact);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The objects of the view: made, found, released. How they change is in transition.c, how they are carried over to the
- * next segment in summary.c.
+ * The objects of the view: made, found, released. How they change is in transition.c, how they are carried
+ * over to the next segment in summary.c.
  */
 #include "effect/view-inner.h"
 
@@ -173,7 +173,7 @@ static void task_free(struct view_task *task)
 
 void view_init(struct view *view)
 {
-	*view = (struct view){ 0 };
+	*view = (struct view){0};
 	view->last_task = &view->first_task;
 }
 
@@ -335,7 +335,8 @@ int view_stage_make(struct view_task *task, const char *name, struct view_stage 
 	return 0;
 }
 
-int view_effect_make(struct view *view, struct view_task *task, const struct fact *fact, struct view_effect **ret)
+int view_effect_make(
+	struct view *view, struct view_task *task, const struct fact *fact, struct view_effect **ret)
 {
 	struct view_effect *effect = calloc(1, sizeof(*effect));
 
@@ -350,11 +351,13 @@ int view_effect_make(struct view *view, struct view_task *task, const struct fac
 	effect->needs_approval = fact->needs_approval != 0;
 	effect->attempt = fact->attempt ? fact->attempt : fact->epoch;
 	effect->first_seq = fact->first_seq ? fact->first_seq : fact->seq;
-	effect->scope_key = view_scope_key(fact->key.data, fact->key.len, fact->derived != 0, &effect->scope_key_len);
+	effect->scope_key =
+		view_scope_key(fact->key.data, fact->key.len, fact->derived != 0, &effect->scope_key_len);
 	effect->target = view_bytes_dup(&fact->target);
 	if (!effect->scope_key || !effect->target || view_set_text(&effect->id, fact->effect) < 0 ||
 		view_set_text(&effect->fingerprint, fact->fingerprint ? fact->fingerprint : "") < 0 ||
-		view_set_text(&effect->what, fact->what) < 0 || view_set_text(&effect->plan, fact->plan) < 0 ||
+		view_set_text(&effect->what, fact->what) < 0 ||
+		view_set_text(&effect->plan, fact->plan) < 0 ||
 		view_set_text(&effect->payload_blob, fact->payload_blob) < 0 ||
 		map_put(&task->keys, effect->scope_key, effect->scope_key_len, effect) < 0)
 		goto fail;
@@ -390,7 +393,8 @@ int view_resource_make(struct view_task *task, const struct fact *fact)
 	return 0;
 }
 
-int view_approval_make(struct view *view, struct view_task *task, const struct fact *fact, struct view_approval **ret)
+int view_approval_make(
+	struct view *view, struct view_task *task, const struct fact *fact, struct view_approval **ret)
 {
 	struct view_approval *approval;
 
@@ -409,7 +413,8 @@ int view_approval_make(struct view *view, struct view_task *task, const struct f
 	approval->target = view_bytes_dup(&fact->target);
 	if (!approval->target || view_set_text(&approval->id, fact->approval) < 0 ||
 		view_set_text(&approval->fingerprint, fact->fingerprint ? fact->fingerprint : "") < 0 ||
-		view_set_text(&approval->text, fact->reason) < 0 || view_set_text(&approval->what, fact->what) < 0 ||
+		view_set_text(&approval->text, fact->reason) < 0 ||
+		view_set_text(&approval->what, fact->what) < 0 ||
 		map_put_string(&view->approvals, approval->id, approval) < 0) {
 		view_approval_free(approval);
 		return ABOX_E_MEMORY;

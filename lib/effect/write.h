@@ -5,11 +5,12 @@
 
 #include "effect/decide.h"
 
-void write_open(struct text *text, const char *name, char bracket);	/* name NULL: an element */
+void write_open(struct text *text, const char *name, char bracket); /* name NULL: an element */
 void write_close(struct text *text, char bracket);
-void write_text(struct text *text, const char *name, const char *value);	/* NULL is left out */
+void write_text(struct text *text, const char *name, const char *value); /* NULL is left out */
 void write_element(struct text *text, const char *value);
-void write_bytes_member(struct text *text, const char *name, const void *data, size_t len);	/* "name" or "name_hex" */
+void write_bytes_member(
+	struct text *text, const char *name, const void *data, size_t len); /* "name" or "name_hex" */
 void write_number(struct text *text, const char *name, uint64_t value);
 void write_signed(struct text *text, const char *name, int64_t value);
 void write_flag(struct text *text, const char *name, bool value);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One pass over the records of a task. Bodies come from recorders and harnesses: what is missing or of another kind is
- * left out, never guessed; every list is bounded, as a box can make any number of records.
+ * One pass over the records of a task. Bodies come from recorders and harnesses: what is missing or of
+ * another kind is left out, never guessed; every list is bounded, as a box can make any number of records.
  */
 #include "report/collect.h"
 
@@ -17,9 +17,10 @@ enum { COUNT_USES, COUNT_MINTS, COUNT_REVOKES, COUNT_FAILURES };
 
 void collection_clear(struct collection *collection)
 {
-	struct text *texts[] = { &collection->attempts, &collection->boxes, &collection->box_ends, &collection->receipts,
-		&collection->failures, &collection->changes, &collection->decisions, &collection->end };
-	struct tally *tallies[] = { &collection->allowed, &collection->denied, &collection->credentials };
+	struct text *texts[] = {&collection->attempts, &collection->boxes, &collection->box_ends,
+		&collection->receipts, &collection->failures, &collection->changes, &collection->decisions,
+		&collection->end};
+	struct tally *tallies[] = {&collection->allowed, &collection->denied, &collection->credentials};
 
 	for (size_t i = 0; i < ELEMENTSOF(texts); i++)
 		text_clear(texts[i]);
@@ -30,7 +31,7 @@ void collection_clear(struct collection *collection)
 		}
 		free(tallies[i]->list);
 	}
-	*collection = (struct collection){ 0 };
+	*collection = (struct collection){0};
 }
 
 static int tally_count(struct tally *tally, const char *name, const char *detail, int which)
@@ -89,9 +90,11 @@ static void write_json(struct text *text, const char *name, const struct json *v
 
 /* ---- kinds of records ---- */
 
-typedef int (*collect_fn)(struct collection *collection, const struct journal_record *record, const struct json *body);
+typedef int (*collect_fn)(
+	struct collection *collection, const struct journal_record *record, const struct json *body);
 
-static int collect_attempt(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_attempt(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->attempts;
 
@@ -113,7 +116,8 @@ static void write_not_enforced(struct text *text, const struct json *plan)
 	write_open(text, "not_enforced", '[');
 	for (size_t i = 0; i < json_count(list); i++) {
 		const struct json *entry = json_element(list, i);
-		const char *status = json_text(json_member(entry, "status")), *name = json_text(json_member(entry, "name"));
+		const char *status = json_text(json_member(entry, "status")),
+			   *name = json_text(json_member(entry, "name"));
 
 		if (status && name && strcmp(status, "enforced") != 0)
 			write_element(text, name);
@@ -121,7 +125,8 @@ static void write_not_enforced(struct text *text, const struct json *plan)
 	write_close(text, ']');
 }
 
-static int collect_box_start(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_box_start(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	const struct json *box = json_member(body, "record"), *plan = json_member(body, "plan");
 	const struct json *spec = json_member(plan, "spec");
@@ -133,8 +138,8 @@ static int collect_box_start(struct collection *collection, const struct journal
 	write_text(text, "box", record->box);
 	write_number(text, "time_usec", record->time_usec);
 	write_text(text, "name", json_text(json_member(box, "name")));
-	write_text(text, "backend", text_of(box, (const char *const[]){ "backend", NULL }));
-	write_text(text, "plan_digest", text_of(box, (const char *const[]){ "plan_digest", NULL }));
+	write_text(text, "backend", text_of(box, (const char *const[]){"backend", NULL}));
+	write_text(text, "plan_digest", text_of(box, (const char *const[]){"plan_digest", NULL}));
 	write_json(text, "identity", json_member(spec, "identity"));
 	write_json(text, "network", json_member(spec, "network"));
 	write_json(text, "credentials", json_member(spec, "credentials"));
@@ -144,7 +149,8 @@ static int collect_box_start(struct collection *collection, const struct journal
 	return 0;
 }
 
-static int collect_box_stop(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_box_stop(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->box_ends;
 
@@ -159,7 +165,8 @@ static int collect_box_stop(struct collection *collection, const struct journal_
 	return 0;
 }
 
-static int collect_receipt(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_receipt(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->receipts;
 
@@ -173,20 +180,22 @@ static int collect_receipt(struct collection *collection, const struct journal_r
 	return 0;
 }
 
-static int collect_command(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_command(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	collection->n_commands++;
 	return 0;
 }
 
-static int collect_command_end(struct collection *collection, const struct journal_record *record,
-	const struct json *body)
+static int collect_command_end(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	const char *cause = json_text(json_member(body, "cause"));
 	const struct json *code = json_member(body, "exit_code");
 	struct text *text = &collection->failures;
 
-	if (cause && strcmp(cause, "exited") == 0 && json_kind(code) == JSON_KIND_INTEGER && json_number(code) == 0)
+	if (cause && strcmp(cause, "exited") == 0 && json_kind(code) == JSON_KIND_INTEGER &&
+		json_number(code) == 0)
 		return 0;
 	if (++collection->n_failed > MAX_FAILURES)
 		return 0;
@@ -200,38 +209,41 @@ static int collect_command_end(struct collection *collection, const struct journ
 	return 0;
 }
 
-static const char *const host_names[] = { "host", "name", "address", "destination", NULL };
+static const char *const host_names[] = {"host", "name", "address", "destination", NULL};
 
-static int collect_allow(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_allow(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	const char *host = text_of(body, host_names);
 
 	return host ? tally_count(&collection->allowed, host, NULL, COUNT_USES) : 0;
 }
 
-static int collect_deny(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_deny(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	const char *host = text_of(body, host_names);
 
-	return host ? tally_count(&collection->denied, host, text_of(body, (const char *const[]){ "rule", "reason", NULL }),
-			      COUNT_USES) :
-		      0;
+	return host ? tally_count(&collection->denied, host,
+			      text_of(body, (const char *const[]){"rule", "reason", NULL}), COUNT_USES)
+		    : 0;
 }
 
-static int collect_credential(struct collection *collection, const struct journal_record *record,
-	const struct json *body)
+static int collect_credential(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
-	const char *name = text_of(body, (const char *const[]){ "credential", "name", NULL });
+	const char *name = text_of(body, (const char *const[]){"credential", "name", NULL});
 	const char *verb = record->type + strlen("credential.");
-	int which = strcmp(verb, "mint") == 0 ? COUNT_MINTS :
-		strcmp(verb, "revoke") == 0   ? COUNT_REVOKES :
-		strcmp(verb, "fail") == 0     ? COUNT_FAILURES :
-						COUNT_USES;
+	int which = strcmp(verb, "mint") == 0     ? COUNT_MINTS
+		    : strcmp(verb, "revoke") == 0 ? COUNT_REVOKES
+		    : strcmp(verb, "fail") == 0   ? COUNT_FAILURES
+						  : COUNT_USES;
 
 	return name ? tally_count(&collection->credentials, name, text_of(body, host_names), which) : 0;
 }
 
-static int collect_change(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_change(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->changes;
 
@@ -245,8 +257,8 @@ static int collect_change(struct collection *collection, const struct journal_re
 	return 0;
 }
 
-static int collect_boundary(struct collection *collection, const struct journal_record *record,
-	const struct json *body)
+static int collect_boundary(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->changes;
 
@@ -259,8 +271,8 @@ static int collect_boundary(struct collection *collection, const struct journal_
 	return 0;
 }
 
-static int collect_decision(struct collection *collection, const struct journal_record *record,
-	const struct json *body)
+static int collect_decision(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->decisions;
 
@@ -280,7 +292,8 @@ static int collect_decision(struct collection *collection, const struct journal_
 	return 0;
 }
 
-static int collect_end(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_end(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	struct text *text = &collection->end;
 
@@ -295,19 +308,22 @@ static int collect_end(struct collection *collection, const struct journal_recor
 	return 0;
 }
 
-static int collect_tool(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_tool(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	collection->n_tools++;
 	return 0;
 }
 
-static int collect_note(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_note(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	collection->n_notes++;
 	return 0;
 }
 
-static int collect_conflict(struct collection *collection, const struct journal_record *record, const struct json *body)
+static int collect_conflict(
+	struct collection *collection, const struct journal_record *record, const struct json *body)
 {
 	collection->n_conflicts++;
 	return 0;
@@ -317,42 +333,42 @@ static const struct {
 	const char *type;
 	collect_fn collect;
 } kinds[] = {
-	{ "task.control", collect_attempt },
-	{ "task.boundary", collect_boundary },
-	{ "task.step", collect_change },
-	{ "task.cancel", collect_decision },
-	{ "task.end", collect_end },
-	{ "stage.decided", collect_decision },
-	{ "effect.verdict", collect_decision },
-	{ "effect.override", collect_decision },
-	{ "effect.claimed", collect_decision },
-	{ "effect.allowed", collect_decision },
-	{ "effect.late", collect_decision },
-	{ "effect.conflict", collect_conflict },
-	{ "approval.grant", collect_decision },
-	{ "approval.deny", collect_decision },
-	{ "approval.revoke", collect_decision },
-	{ "box.start", collect_box_start },
-	{ "box.verify", collect_receipt },
-	{ "box.stop", collect_box_stop },
-	{ "command.start", collect_command },
-	{ "command.end", collect_command_end },
-	{ "net.allow", collect_allow },
-	{ "net.deny", collect_deny },
-	{ "credential.mint", collect_credential },
-	{ "credential.use", collect_credential },
-	{ "credential.revoke", collect_credential },
-	{ "credential.fail", collect_credential },
-	{ "artifact", collect_change },
-	{ "snapshot", collect_change },
-	{ "apply", collect_change },
-	{ "tool.call", collect_tool },
-	{ "note", collect_note },
+	{"task.control", collect_attempt},
+	{"task.boundary", collect_boundary},
+	{"task.step", collect_change},
+	{"task.cancel", collect_decision},
+	{"task.end", collect_end},
+	{"stage.decided", collect_decision},
+	{"effect.verdict", collect_decision},
+	{"effect.override", collect_decision},
+	{"effect.claimed", collect_decision},
+	{"effect.allowed", collect_decision},
+	{"effect.late", collect_decision},
+	{"effect.conflict", collect_conflict},
+	{"approval.grant", collect_decision},
+	{"approval.deny", collect_decision},
+	{"approval.revoke", collect_decision},
+	{"box.start", collect_box_start},
+	{"box.verify", collect_receipt},
+	{"box.stop", collect_box_stop},
+	{"command.start", collect_command},
+	{"command.end", collect_command_end},
+	{"net.allow", collect_allow},
+	{"net.deny", collect_deny},
+	{"credential.mint", collect_credential},
+	{"credential.use", collect_credential},
+	{"credential.revoke", collect_credential},
+	{"credential.fail", collect_credential},
+	{"artifact", collect_change},
+	{"snapshot", collect_change},
+	{"apply", collect_change},
+	{"tool.call", collect_tool},
+	{"note", collect_note},
 };
 
 int collect_record(struct collection *collection, const struct journal_record *record, abox_error **reterr)
 {
-	static const struct json_bounds bounds = { 4u << 20, 64, ABOX_STAGE_REPORT };
+	static const struct json_bounds bounds = {4u << 20, 64, ABOX_STAGE_REPORT};
 	_cleanup_(json_unrefp) struct json *body = NULL;
 	int r;
 

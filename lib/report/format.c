@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The report as text that a person reads in a minute: what needs a decision first, then the story in the order in which
- * it is asked for. Every value comes from outside and is escaped for a terminal; long lists are cut and counted.
+ * The report as text that a person reads in a minute: what needs a decision first, then the story in the
+ * order in which it is asked for. Every value comes from outside and is escaped for a terminal; long lists
+ * are cut and counted.
  */
 #include "report/report.h"
 
 #include <string.h>
 #include <time.h>
 
-#define MAX_LINES 15	/* of one section */
+#define MAX_LINES 15 /* of one section */
 
 static const char *member(const struct json *object, const char *name)
 {
@@ -95,8 +96,9 @@ static void add_network(struct text *text, const struct json *network)
 	add_value(text, member(network, "mode") ? member(network, "mode") : "none");
 	for (size_t i = 0; i < json_count(allow) && i < 8; i++) {
 		text_add(text, i ? ", " : ": ");
-		add_value(text, member(json_element(allow, i), "host") ? member(json_element(allow, i), "host") :
-									 member(json_element(allow, i), "cidr"));
+		add_value(text, member(json_element(allow, i), "host")
+					? member(json_element(allow, i), "host")
+					: member(json_element(allow, i), "cidr"));
 	}
 	if (json_count(allow) > 8)
 		text_printf(text, " and %zu more", json_count(allow) - 8);
@@ -164,7 +166,7 @@ static void line_stage(struct text *text, const struct json *entry)
 static void line_change(struct text *text, const struct json *entry)
 {
 	const struct json *record = json_member(entry, "record");
-	static const char *const names[] = { "path", "name", "id", "digest", "change_set" };
+	static const char *const names[] = {"path", "name", "id", "digest", "change_set"};
 
 	add_value(text, member(entry, "type"));
 	if (member(entry, "change_set")) {
@@ -213,7 +215,7 @@ static void line_approval(struct text *text, const struct json *entry)
 
 static void line_decision(struct text *text, const struct json *entry)
 {
-	static const char *const names[] = { "effect", "approval", "stage", "state", "reason" };
+	static const char *const names[] = {"effect", "approval", "stage", "state", "reason"};
 
 	add_value(text, member(entry, "type"));
 	for (size_t i = 0; i < ELEMENTSOF(names); i++)
@@ -253,7 +255,8 @@ static void add_end(struct text *text, const struct json *end)
 
 int report_format(const struct json *report, struct text *text)
 {
-	const struct json *commands = json_member(report, "commands"), *journal = json_member(report, "journal");
+	const struct json *commands = json_member(report, "commands"),
+			  *journal = json_member(report, "journal");
 
 	add_line(text, "task", member(report, "task"));
 	add_line(text, "status", member(report, "status"));
@@ -272,7 +275,8 @@ int report_format(const struct json *report, struct text *text)
 	add_section(text, "stages", json_member(report, "stages"), line_stage);
 	if (number(commands, "count")) {
 		add_label(text, "commands");
-		text_printf(text, "%llu, %llu of them failed\n", (unsigned long long)number(commands, "count"),
+		text_printf(text, "%llu, %llu of them failed\n",
+			(unsigned long long)number(commands, "count"),
 			(unsigned long long)number(commands, "failed"));
 	}
 	add_section(text, "", json_member(commands, "failures"), line_failure);
@@ -285,6 +289,7 @@ int report_format(const struct json *report, struct text *text)
 	add_label(text, "journal");
 	add_value(text, member(journal, "id"));
 	text_printf(text, ", %llu records, %llu to %llu\n", (unsigned long long)number(journal, "records"),
-		(unsigned long long)number(journal, "first_seq"), (unsigned long long)number(journal, "last_seq"));
+		(unsigned long long)number(journal, "first_seq"),
+		(unsigned long long)number(journal, "last_seq"));
 	return text->failed ? ABOX_E_MEMORY : 0;
 }

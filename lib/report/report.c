@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The report of a task from its journal alone: who, where, what was reachable, used, changed, approved, verified, how
- * it ended, and what needs a person. It holds what the records hold and no secret, as those hold none.
+ * The report of a task from its journal alone: who, where, what was reachable, used, changed, approved,
+ * verified, how it ended, and what needs a person. It holds what the records hold and no secret, as those
+ * hold none.
  */
 #include "report/report.h"
 
@@ -57,9 +58,13 @@ static int read_taskless(struct making *making, abox_error **reterr)
 	if (r < 0)
 		return r;
 	while ((r = abox_journal_reader_next(reader, &record, reterr)) > 0) {
-		const struct journal_record inner = { .seq = record.seq, .epoch = record.epoch,
-			.time_usec = record.time_usec, .type = record.type, .box = record.box, .body = record.body,
-			.body_len = strlen(record.body) };
+		const struct journal_record inner = {.seq = record.seq,
+			.epoch = record.epoch,
+			.time_usec = record.time_usec,
+			.type = record.type,
+			.box = record.box,
+			.body = record.body,
+			.body_len = strlen(record.body)};
 
 		if (record.task || string_starts_with(record.type, "journal."))
 			continue;
@@ -73,7 +78,8 @@ static int read_taskless(struct making *making, abox_error **reterr)
 
 /* ---- what needs a person ---- */
 
-static void undecided(struct making *making, const char *kind, const char *id, const char *what, const char *why)
+static void undecided(
+	struct making *making, const char *kind, const char *id, const char *what, const char *why)
 {
 	write_open(&making->text, NULL, '{');
 	write_text(&making->text, "kind", kind);
@@ -91,7 +97,8 @@ static void write_undecided_effect(struct making *making, const struct view_effe
 	if (effect->misfit)
 		undecided(making, "effect", effect->id, what, "its records fit no rule");
 	else if (effect->state == ABOX_EFFECT_NONE && !effect->allowed && !effect->task->ended)
-		undecided(making, "effect", effect->id, what, "may be a repeat of an earlier one: claim or allow it");
+		undecided(making, "effect", effect->id, what,
+			"may be a repeat of an earlier one: claim or allow it");
 	else if (effect->state == ABOX_EFFECT_UNKNOWN && !effect->overridden)
 		undecided(making, "effect", effect->id, what, "whether it happened is not known: resolve it");
 	else if (effect->state == ABOX_EFFECT_DISPATCHED)
@@ -103,17 +110,21 @@ static void write_undecided(struct making *making, const struct view_task *task)
 	write_open(&making->text, "undecided", '[');
 	for (const struct view_effect *effect = task ? task->effects : NULL; effect; effect = effect->next)
 		write_undecided_effect(making, effect);
-	for (const struct view_approval *approval = task ? task->approvals : NULL; approval; approval = approval->next)
-		if (decide_approval_state(&making->history, approval, &making->context) == ABOX_APPROVAL_PENDING)
-			undecided(making, "approval", approval->id, approval->text ? approval->text : approval->what,
-				"waits for an answer");
+	for (const struct view_approval *approval = task ? task->approvals : NULL; approval;
+		approval = approval->next)
+		if (decide_approval_state(&making->history, approval, &making->context) ==
+			ABOX_APPROVAL_PENDING)
+			undecided(making, "approval", approval->id,
+				approval->text ? approval->text : approval->what, "waits for an answer");
 	for (const struct view_stage *stage = task ? task->stages : NULL; stage; stage = stage->next)
 		if (stage->running && !stage->repeatable && (task->ended || stage->epoch < task->epoch))
-			undecided(making, "stage", stage->name, stage->name, "has consequences, was begun and has no end");
-	for (const struct view_resource *resource = task ? task->resources : NULL; resource; resource = resource->next)
+			undecided(making, "stage", stage->name, stage->name,
+				"has consequences, was begun and has no end");
+	for (const struct view_resource *resource = task ? task->resources : NULL; resource;
+		resource = resource->next)
 		if (resource->duty)
-			undecided(making, "resource", resource->id, resource->cleanup ? resource->cleanup : resource->kind,
-				"has to be removed");
+			undecided(making, "resource", resource->id,
+				resource->cleanup ? resource->cleanup : resource->kind, "has to be removed");
 	write_close(&making->text, ']');
 }
 
@@ -148,7 +159,7 @@ static void write_hosts(struct text *text, const char *name, const struct tally 
 
 static void write_credentials(struct text *text, const struct tally *tally)
 {
-	static const char *const counts[] = { "uses", "mints", "revokes", "failures" };
+	static const char *const counts[] = {"uses", "mints", "revokes", "failures"};
 
 	write_open(text, "credentials", '[');
 	for (size_t i = 0; i < tally->n; i++) {
@@ -180,7 +191,8 @@ static void write_stages(struct text *text, const struct view_task *task)
 static void write_resources(struct text *text, const struct view_task *task)
 {
 	write_open(text, "resources", '[');
-	for (const struct view_resource *resource = task ? task->resources : NULL; resource; resource = resource->next) {
+	for (const struct view_resource *resource = task ? task->resources : NULL; resource;
+		resource = resource->next) {
 		write_open(text, NULL, '{');
 		write_text(text, "kind", resource->kind);
 		write_bytes_member(text, "id", resource->id, strlen(resource->id));
@@ -202,8 +214,9 @@ static int write_report_effect(struct making *making, const struct view_effect *
 	write_open(&making->text, NULL, '{');
 	write_effect(&making->text, effect, &making->context);
 	if (effect->result_seq)
-		r = engine_load(making->journal, effect->result_seq, false, &result, &len, &code, &reason, reterr);
-	if (r == ABOX_E_NOT_FOUND) {	/* a blob that was pruned: the report says so and goes on */
+		r = engine_load(
+			making->journal, effect->result_seq, false, &result, &len, &code, &reason, reterr);
+	if (r == ABOX_E_NOT_FOUND) { /* a blob that was pruned: the report says so and goes on */
 		if (reterr)
 			*reterr = abox_error_free(*reterr);
 		write_flag(&making->text, "result_missing", true);
@@ -234,7 +247,8 @@ static int write_effects(struct making *making, const struct view_task *task, ab
 	}
 	write_close(&making->text, ']');
 	write_open(&making->text, "approvals", '[');
-	for (const struct view_approval *approval = task ? task->approvals : NULL; approval; approval = approval->next) {
+	for (const struct view_approval *approval = task ? task->approvals : NULL; approval;
+		approval = approval->next) {
 		write_open(&making->text, NULL, '{');
 		write_approval(&making->text, &making->history, approval, &making->context);
 		write_close(&making->text, '}');
@@ -309,20 +323,20 @@ static int write_report(struct making *making, abox_error **reterr)
 
 static int make(struct making *making, struct abox_report *report, abox_error **reterr)
 {
-	static const struct json_bounds bounds = { 64u << 20, 64, ABOX_STAGE_REPORT };
+	static const struct json_bounds bounds = {64u << 20, 64, ABOX_STAGE_REPORT};
 	const char *boot = engine_boot_id(reterr);
 	int r;
 
 	if (!boot)
 		return ABOX_E_SYSTEM;
-	making->context = (struct decide_context){ .boot = boot, .alive = nobody_asks };
+	making->context = (struct decide_context){.boot = boot, .alive = nobody_asks};
 	engine_clock(&making->context);
 	r = making->task ? read_task(making, reterr) : read_taskless(making, reterr);
 	if (r < 0)
 		return r;
 	if (making->task && !making->collection.records)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_REPORT, NULL, "the journal has no records of task '%s'",
-			making->task);
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_REPORT, NULL,
+			"the journal has no records of task '%s'", making->task);
 	r = write_report(making, reterr);
 	if (r < 0)
 		return r;
@@ -335,7 +349,7 @@ static int make(struct making *making, struct abox_report *report, abox_error **
 
 int abox_report_new(abox_journal *journal, const char *task, abox_report **ret, abox_error **reterr)
 {
-	struct making making = { .journal = journal, .task = task };
+	struct making making = {.journal = journal, .task = task};
 	struct abox_report *report;
 	int r;
 

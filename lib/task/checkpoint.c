@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Checkpoints: a workspace snapshot, what the harness wants back, and by their place in the journal the effects so far.
+ * Checkpoints: a workspace snapshot, what the harness wants back, and by their place in the journal the
+ * effects so far.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +36,11 @@ static int checkpoint_decide(struct engine_step *step, struct fact *fact, abox_e
 	return 1;
 }
 
-int abox_task_checkpoint(abox_task *task, const char *name, const char *snapshot, const void *state, size_t len,
-	abox_error **reterr)
+int abox_task_checkpoint(abox_task *task, const char *name, const char *snapshot, const void *state,
+	size_t len, abox_error **reterr)
 {
-	struct checkpoint_call call = { .task = task, .name = name, .snapshot = snapshot };
-	struct engine_step step = { .asker = task, .decide = checkpoint_decide, .userdata = &call };
+	struct checkpoint_call call = {.task = task, .name = name, .snapshot = snapshot};
+	struct engine_step step = {.asker = task, .decide = checkpoint_decide, .userdata = &call};
 	int r;
 
 	r = owner_check(task, reterr);
@@ -49,9 +50,11 @@ int abox_task_checkpoint(abox_task *task, const char *name, const char *snapshot
 	if (r < 0)
 		return r;
 	if (!state && len)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "state", "has a length and no bytes");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "state", "has a length and no bytes");
 	if (len > MAX_STATE_BYTES)
-		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_TASK, "state", "has at most 1 MiB, this one %zu bytes", len);
+		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_TASK, "state",
+			"has at most 1 MiB, this one %zu bytes", len);
 	r = engine_store(task->journal, state, len, &call.state, &call.blob, reterr);
 	if (r < 0)
 		return r;
@@ -66,7 +69,8 @@ struct newest_call {
 	uint64_t checkpoint_seq;
 };
 
-static int newest_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int newest_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct newest_call *call = userdata;
 	const struct view_task *task = view_task_get(view, call->task);
@@ -83,11 +87,11 @@ static int copy_text(const char *text, char **ret)
 	return text && !*ret ? ABOX_E_MEMORY : 0;
 }
 
-int abox_task_get_checkpoint(abox_task *task, char **retname, char **retsnapshot, char **retstate, size_t *retlen,
-	abox_error **reterr)
+int abox_task_get_checkpoint(abox_task *task, char **retname, char **retsnapshot, char **retstate,
+	size_t *retlen, abox_error **reterr)
 {
 	_cleanup_(freep) char *name = NULL, *snapshot = NULL, *state = NULL;
-	struct newest_call call = { 0 };
+	struct newest_call call = {0};
 	struct fact fact;
 	uint64_t seq = 0;
 	size_t len = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The commit boundary: one record before which nothing is visible outside, and after which change set, artifacts and
- * deferred effects follow in journal order, one by one. The first that is not committed stops the rest until somebody
- * decides; nothing is undone.
+ * The commit boundary: one record before which nothing is visible outside, and after which change set,
+ * artifacts and deferred effects follow in journal order, one by one. The first that is not committed stops
+ * the rest until somebody decides; nothing is undone.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,23 +12,23 @@
 
 void abox_commit_options_init(struct abox_commit_options *options)
 {
-	*options = (struct abox_commit_options){ .size = sizeof(*options) };
+	*options = (struct abox_commit_options){.size = sizeof(*options)};
 }
 
 struct commit_call {
 	abox_task *task;
 	const struct abox_commit_options *options;
-	const char **effects;		/* borrowed, under the lock */
+	const char **effects; /* borrowed, under the lock */
 	const char **approvals;
-	bool crossed;			/* the boundary is behind us */
+	bool crossed; /* the boundary is behind us */
 	/* What is to be done, copied out of the view. */
 	char **bound;
 	uint64_t done_steps;
-	uint64_t step;			/* of a TASK_STEP */
+	uint64_t step; /* of a TASK_STEP */
 	struct id_seq {
 		char *id;
 		uint64_t payload_seq;
-	} *deferred;
+	} * deferred;
 	size_t n_deferred;
 };
 
@@ -55,7 +55,8 @@ static size_t count_list(const char *const *list)
 
 /* ---- before the boundary ---- */
 
-static int look_deferred(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int look_deferred(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct commit_call *call = userdata;
 	const struct view_task *task = view_task_get(view, call->task->id);
@@ -95,7 +96,8 @@ static int check_requests(const struct commit_call *call, abox_error **reterr)
 
 		if (!call->deferred[i].payload_seq)
 			continue;
-		r = engine_load(call->task->journal, call->deferred[i].payload_seq, true, &data, &len, NULL, NULL, reterr);
+		r = engine_load(call->task->journal, call->deferred[i].payload_seq, true, &data, &len, NULL,
+			NULL, reterr);
 		if (r < 0)
 			return error_prefix(reterr, r, "request of effect %s", call->deferred[i].id);
 	}
@@ -132,7 +134,8 @@ static uint32_t taken(const char *const *approvals, size_t n, const char *id)
 static int take_approval(struct commit_call *call, const struct view *view, const struct view_effect *effect,
 	const struct decide_context *context, size_t *n, abox_error **reterr)
 {
-	for (const struct view_approval *approval = effect->task->approvals; approval; approval = approval->next)
+	for (const struct view_approval *approval = effect->task->approvals; approval;
+		approval = approval->next)
 		if (approval->effect_class == effect->effect_class &&
 			strcmp(approval->fingerprint, effect->fingerprint) == 0 &&
 			decide_approval_state(view, approval, context) == ABOX_APPROVAL_GRANTED &&
@@ -140,8 +143,8 @@ static int take_approval(struct commit_call *call, const struct view *view, cons
 			call->approvals[(*n)++] = approval->id;
 			return 0;
 		}
-	return decide_effect_error(reterr, ABOX_E_APPROVAL, effect, "'%s' is not approved; nothing was committed",
-		effect->what ? effect->what : effect->target);
+	return decide_effect_error(reterr, ABOX_E_APPROVAL, effect,
+		"'%s' is not approved; nothing was committed", effect->what ? effect->what : effect->target);
 }
 
 static int gather(struct commit_call *call, const struct view *view, const struct view_task *task,
@@ -207,8 +210,10 @@ static int boundary_decide(struct engine_step *step, struct fact *fact, abox_err
 
 static int cross(struct commit_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = call->task->journal, .asker = call->task, .decide = boundary_decide,
-		.userdata = call };
+	struct engine_step step = {.journal = call->task->journal,
+		.asker = call->task,
+		.decide = boundary_decide,
+		.userdata = call};
 	const struct abox_commit_options *options = call->options;
 	int r;
 
@@ -216,7 +221,8 @@ static int cross(struct commit_call *call, abox_error **reterr)
 	if (r < 0)
 		return r;
 	if (call->n_deferred && !options->do_fn)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "do_fn", "is required for deferred effects");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "do_fn", "is required for deferred effects");
 	if (!call->crossed) {
 		r = check_requests(call, reterr);
 		if (r < 0)
@@ -235,7 +241,8 @@ static int cross(struct commit_call *call, abox_error **reterr)
 
 /* ---- after it ---- */
 
-static int look_bound(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int look_bound(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct commit_call *call = userdata;
 	const struct view_task *task = view_task_get(view, call->task->id);
@@ -281,8 +288,8 @@ static int step_decide(struct engine_step *step, struct fact *fact, abox_error *
 
 static int record_step(struct commit_call *call, uint64_t number, abox_error **reterr)
 {
-	struct engine_step step = { .journal = call->task->journal, .asker = call->task, .decide = step_decide,
-		.userdata = call };
+	struct engine_step step = {
+		.journal = call->task->journal, .asker = call->task, .decide = step_decide, .userdata = call};
 	int r;
 
 	call->step = number;
@@ -291,7 +298,8 @@ static int record_step(struct commit_call *call, uint64_t number, abox_error **r
 	return r < 0 ? r : 0;
 }
 
-/* Change set and artifacts have no state of their own: they are redone from the record, so both must be repeatable. */
+/* Change set and artifacts have no state of their own: they are redone from the record, so both must be
+ * repeatable. */
 static int publish_plain(struct commit_call *call, abox_error **reterr)
 {
 	const struct abox_commit_options *options = call->options;
@@ -325,7 +333,8 @@ static int send_deferred(const struct commit_call *call, abox_effect *effect, ab
 	int r, done;
 
 	if (!call->options->do_fn)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "do_fn", "is required for deferred effects");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "do_fn", "is required for deferred effects");
 	r = abox_effect_dispatch(effect, reterr);
 	if (r < 0)
 		return r;
@@ -336,8 +345,8 @@ static int send_deferred(const struct commit_call *call, abox_effect *effect, ab
 	if (r == ABOX_EFFECT_COMMITTED)
 		return 0;
 	snprintf(place, sizeof(place), "effect %s", id);
-	return error_set(reterr, r == ABOX_EFFECT_UNKNOWN ? ABOX_E_UNKNOWN : ABOX_E_STATE, ABOX_STAGE_TASK, place,
-		"is %s; what comes after it waits", abox_effect_state_name(r));
+	return error_set(reterr, r == ABOX_EFFECT_UNKNOWN ? ABOX_E_UNKNOWN : ABOX_E_STATE, ABOX_STAGE_TASK,
+		place, "is %s; what comes after it waits", abox_effect_state_name(r));
 }
 
 static int publish_effect(const struct commit_call *call, const char *id, abox_error **reterr)
@@ -354,7 +363,8 @@ static int publish_effect(const struct commit_call *call, const char *id, abox_e
 		if (r == ABOX_E_UNKNOWN && call->options->check_fn) {
 			if (reterr)
 				*reterr = abox_error_free(*reterr);
-			r = abox_effect_reconcile(call->task, id, call->options->check_fn, call->options->userdata, reterr);
+			r = abox_effect_reconcile(
+				call->task, id, call->options->check_fn, call->options->userdata, reterr);
 			if (r < 0)
 				return r;
 			continue;
@@ -363,7 +373,8 @@ static int publish_effect(const struct commit_call *call, const char *id, abox_e
 			return r;
 		if (abox_effect_get_state(effect) == ABOX_EFFECT_COMMITTED)
 			return 0;
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, place, "is %s; what comes after it waits",
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, place,
+			"is %s; what comes after it waits",
 			abox_effect_state_name(abox_effect_get_state(effect)));
 	}
 }
@@ -381,7 +392,8 @@ static int publish(struct commit_call *call, abox_error **reterr)
 	return r < 0 ? r : 0;
 }
 
-static int check_options(const abox_task *task, const struct abox_commit_options *options, abox_error **reterr)
+static int check_options(
+	const abox_task *task, const struct abox_commit_options *options, abox_error **reterr)
 {
 	int r;
 
@@ -391,11 +403,13 @@ static int check_options(const abox_task *task, const struct abox_commit_options
 	if (!task->controls)
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL, "only the owner commits");
 	if (!options || options->size < sizeof(*options))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "options with their size are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL,
+			"options with their size are required");
 	if ((options->change_set && !options->apply) || (count_list(options->artifacts) && !options->publish))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL,
 			"apply and publish are required for what there is to do");
-	if (options->change_set && (r = engine_check_name("change_set", options->change_set, 1024, reterr)) < 0)
+	if (options->change_set &&
+		(r = engine_check_name("change_set", options->change_set, 1024, reterr)) < 0)
 		return r;
 	for (size_t i = 0; options->artifacts && options->artifacts[i]; i++) {
 		const char *artifact = options->artifacts[i];
@@ -403,7 +417,8 @@ static int check_options(const abox_task *task, const struct abox_commit_options
 		for (size_t at = 0, n; artifact[at]; at += n) {
 			n = utf8_char_len(artifact + at, strlen(artifact + at));
 			if (n == 0)
-				return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "artifacts", "must be UTF-8");
+				return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "artifacts",
+					"must be UTF-8");
 		}
 	}
 	return 0;
@@ -411,7 +426,7 @@ static int check_options(const abox_task *task, const struct abox_commit_options
 
 int abox_task_commit(abox_task *task, const struct abox_commit_options *options, abox_error **reterr)
 {
-	struct commit_call call = { .task = task, .options = options };
+	struct commit_call call = {.task = task, .options = options};
 	int r;
 
 	r = check_options(task, options, reterr);

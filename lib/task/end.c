@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How tasks end: canceled from any process, settled, finished, given up. Cancel closes admission in one record; what
- * was only intended is guaranteed not done, what was dispatched is told as it turns out.
+ * How tasks end: canceled from any process, settled, finished, given up. Cancel closes admission in one
+ * record; what was only intended is guaranteed not done, what was dispatched is told as it turns out.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ struct id_list {
 	int state;
 	char **ids;
 	size_t n;
-	size_t undecided;	/* in flight or UNKNOWN */
+	size_t undecided; /* in flight or UNKNOWN */
 };
 
 static void id_list_clear(struct id_list *list)
@@ -29,7 +29,8 @@ static void id_list_clear(struct id_list *list)
 	list->n = 0;
 }
 
-static int id_list_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int id_list_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct id_list *list = userdata;
 	const struct view_task *task = view_task_get(view, list->task);
@@ -39,7 +40,8 @@ static int id_list_look(struct view *view, const struct decide_context *context,
 	list->undecided = 0;
 	for (const struct view_effect *effect = first; effect; effect = effect->next) {
 		n += effect->state == list->state;
-		list->undecided += effect->state == ABOX_EFFECT_DISPATCHED || effect->state == ABOX_EFFECT_UNKNOWN;
+		list->undecided +=
+			effect->state == ABOX_EFFECT_DISPATCHED || effect->state == ABOX_EFFECT_UNKNOWN;
 	}
 	list->ids = calloc(n + 1, sizeof(*list->ids));
 	if (!list->ids)
@@ -56,7 +58,7 @@ static int id_list_look(struct view *view, const struct decide_context *context,
 /* Waits for each that is in flight; the dead become UNKNOWN. Returns how many are still undecided. */
 static int settle(abox_journal *journal, const char *task, uint64_t timeout_usec, abox_error **reterr)
 {
-	struct id_list list = { .task = task, .state = ABOX_EFFECT_DISPATCHED };
+	struct id_list list = {.task = task, .state = ABOX_EFFECT_DISPATCHED};
 	uint64_t seq = 0;
 	int r;
 
@@ -93,8 +95,8 @@ struct end_call {
 	const char *id;
 	const char *by;
 	const char *reason;
-	uint64_t epoch;		/* of the owner; 0: whoever, if the owner is dead */
-	int status;		/* wanted */
+	uint64_t epoch; /* of the owner; 0: whoever, if the owner is dead */
+	int status;     /* wanted */
 	struct fact_bytes outcome;
 	struct engine_blob blob;
 	size_t outcome_len;
@@ -116,8 +118,8 @@ static int check_over(const struct view_task *task, abox_error **reterr)
 		abox_task_status_name(task->ended));
 }
 
-static int check_owner(const struct end_call *call, const struct view_task *task, const struct decide_context *context,
-	abox_error **reterr)
+static int check_owner(const struct end_call *call, const struct view_task *task,
+	const struct decide_context *context, abox_error **reterr)
 {
 	int alive;
 
@@ -134,7 +136,8 @@ static int check_in_flight(const struct view_task *task, abox_error **reterr)
 {
 	for (const struct view_effect *effect = task->effects; effect; effect = effect->next)
 		if (effect->state == ABOX_EFFECT_DISPATCHED)
-			return decide_effect_error(reterr, ABOX_E_IN_PROGRESS, effect, "is still being executed");
+			return decide_effect_error(
+				reterr, ABOX_E_IN_PROGRESS, effect, "is still being executed");
 	return 0;
 }
 
@@ -156,14 +159,16 @@ static int end_decide(struct engine_step *step, struct fact *fact, abox_error **
 	r = check_in_flight(task, reterr);
 	if (r < 0)
 		return r;
-	if (call->status == ABOX_TASK_FINISHED && task->boundary_seq && !view_task_is_published(step->view, task))
+	if (call->status == ABOX_TASK_FINISHED && task->boundary_seq &&
+		!view_task_is_published(step->view, task))
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL,
 			"task '%s' is beyond its commit boundary and not everything is published", task->id);
 	fact->kind = FACT_TASK_END;
 	fact->task = task->id;
 	fact->epoch = task->epoch;
-	fact->status = (uint32_t)(call->status == ABOX_TASK_FINISHED && task->canceled_seq ? ABOX_TASK_CANCELED :
-											     call->status);
+	fact->status =
+		(uint32_t)(call->status == ABOX_TASK_FINISHED && task->canceled_seq ? ABOX_TASK_CANCELED
+										    : call->status);
 	fact->by = call->by;
 	fact->reason = call->reason;
 	fact->payload = call->outcome;
@@ -175,7 +180,8 @@ static int end_decide(struct engine_step *step, struct fact *fact, abox_error **
 
 static int end_append(abox_journal *journal, abox_task *asker, struct end_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = journal, .asker = asker, .decide = end_decide, .userdata = call };
+	struct engine_step step = {
+		.journal = journal, .asker = asker, .decide = end_decide, .userdata = call};
 	int r;
 
 	/* The dead are called UNKNOWN first, so that nothing stays in flight behind the end. */
@@ -189,7 +195,7 @@ static int end_append(abox_journal *journal, abox_task *asker, struct end_call *
 
 int abox_task_end(abox_task *task, const char *outcome, abox_error **reterr)
 {
-	struct end_call call = { .status = ABOX_TASK_FINISHED };
+	struct end_call call = {.status = ABOX_TASK_FINISHED};
 	int r;
 
 	r = owner_check(task, reterr);
@@ -208,9 +214,10 @@ int abox_task_end(abox_task *task, const char *outcome, abox_error **reterr)
 	return end_append(task->journal, task, &call, reterr);
 }
 
-int abox_task_abandon(abox_journal *journal, const char *id, const char *by, const char *reason, abox_error **reterr)
+int abox_task_abandon(
+	abox_journal *journal, const char *id, const char *by, const char *reason, abox_error **reterr)
 {
-	struct end_call call = { .id = id, .by = by, .reason = reason, .status = ABOX_TASK_ABANDONED };
+	struct end_call call = {.id = id, .by = by, .reason = reason, .status = ABOX_TASK_ABANDONED};
 	int r;
 
 	r = engine_check_journal(journal, true, reterr);
@@ -239,7 +246,7 @@ static int outcome_visit(void *userdata, const struct journal_record *record, ab
 int abox_task_get_outcome(abox_task *task, char **rettext, abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text key = TEXT_INIT;
-	struct outcome_call call = { 0 };
+	struct outcome_call call = {0};
 	size_t len = 0;
 	int r;
 
@@ -266,7 +273,7 @@ struct cancel_call {
 	const char *id;
 	const char *by;
 	const char *reason;
-	bool before;		/* it was canceled before */
+	bool before; /* it was canceled before */
 	bool owner_lives;
 };
 
@@ -337,7 +344,7 @@ static int write_cancel(abox_journal *journal, const char *id, char **retjson, a
 /* Nobody is left to do it. */
 static int end_canceled(abox_journal *journal, const char *id, abox_error **reterr)
 {
-	struct end_call call = { .id = id, .status = ABOX_TASK_CANCELED };
+	struct end_call call = {.id = id, .status = ABOX_TASK_CANCELED};
 	int r;
 
 	r = end_append(journal, NULL, &call, reterr);
@@ -349,11 +356,11 @@ static int end_canceled(abox_journal *journal, const char *id, abox_error **rete
 	return 0;
 }
 
-int abox_task_cancel(abox_journal *journal, const char *id, const char *by, const char *reason, char **retjson,
-	abox_error **reterr)
+int abox_task_cancel(abox_journal *journal, const char *id, const char *by, const char *reason,
+	char **retjson, abox_error **reterr)
 {
-	struct cancel_call call = { .id = id, .by = by, .reason = reason };
-	struct engine_step step = { .journal = journal, .decide = cancel_decide, .userdata = &call };
+	struct cancel_call call = {.id = id, .by = by, .reason = reason};
+	struct engine_step step = {.journal = journal, .decide = cancel_decide, .userdata = &call};
 	int r;
 
 	r = engine_check_journal(journal, true, reterr);
@@ -382,7 +389,8 @@ int abox_task_cancel(abox_journal *journal, const char *id, const char *by, cons
 	return call.before;
 }
 
-static int canceled_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int canceled_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	const struct view_task *task = view_task_get(view, userdata);
 

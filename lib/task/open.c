@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Opening a task: how it is found, and taking control of it. Control raises the epoch in one locked append, synced and
- * confirmed before it is given (effects 0.1, 1.8); what the owner before had dispatched may still arrive, nothing else.
+ * Opening a task: how it is found, and taking control of it. Control raises the epoch in one locked append,
+ * synced and confirmed before it is given (effects 0.1, 1.8); what the owner before had dispatched may still
+ * arrive, nothing else.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,16 +18,16 @@
 
 void abox_task_options_init(struct abox_task_options *options)
 {
-	*options = (struct abox_task_options){ .size = sizeof(*options) };
+	*options = (struct abox_task_options){.size = sizeof(*options)};
 }
 
 struct open_call {
 	const struct abox_task_options *options;
 	abox_task *task;
 	struct process_identity self;
-	int status;		/* as found, before anybody was killed */
+	int status; /* as found, before anybody was killed */
 	bool found;
-	bool kill;		/* the owner has to go first */
+	bool kill; /* the owner has to go first */
 	struct process_identity owner;
 	char owner_boot[40];
 	char owner_executor[17];
@@ -45,7 +46,8 @@ static int check_id(const char *id, abox_error **reterr)
 		unsigned char c = (unsigned char)id[i];
 
 		n = utf8_char_len(id + i, len - i);
-		if (n == 0 || c < 0x20 || c == 0x7f || (n == 2 && c == 0xc2 && (unsigned char)id[i + 1] < 0xa0))
+		if (n == 0 || c < 0x20 || c == 0x7f ||
+			(n == 2 && c == 0xc2 && (unsigned char)id[i + 1] < 0xa0))
 			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, "id",
 				"must be printable UTF-8 (byte %zu is not)", i);
 	}
@@ -63,15 +65,15 @@ static int busy(const struct view_task *task, const struct decide_context *conte
 			(unsigned long long)task->epoch, task->id, (unsigned long long)task->pid,
 			(unsigned long long)task->pid_namespace, task->host ? task->host : "?");
 	else
-		r = error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_TASK, NULL, "attempt %llu of task '%s' is alive",
-			(unsigned long long)task->epoch, task->id);
+		r = error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_TASK, NULL,
+			"attempt %llu of task '%s' is alive", (unsigned long long)task->epoch, task->id);
 	error_retryable(reterr, r);
 	return error_remedy(reterr, r, "take over by fence (what it sent may still arrive) or by kill");
 }
 
 /* 0: control may be taken, 1: kill first, negative: not. */
-static int check_owner(struct open_call *call, const struct view_task *task, const struct decide_context *context,
-	abox_error **reterr)
+static int check_owner(struct open_call *call, const struct view_task *task,
+	const struct decide_context *context, abox_error **reterr)
 {
 	int alive;
 
@@ -81,7 +83,7 @@ static int check_owner(struct open_call *call, const struct view_task *task, con
 	if (alive <= 0)
 		return alive;
 	if (call->options->takeover == ABOX_TAKEOVER_KILL) {
-		call->owner = (struct process_identity){ task->pid, task->pid_start, task->pid_namespace, "" };
+		call->owner = (struct process_identity){task->pid, task->pid_start, task->pid_namespace, ""};
 		memcpy(call->owner_boot, task->boot, sizeof(call->owner_boot));
 		snprintf(call->owner_executor, sizeof(call->owner_executor), "%s", task->executor);
 		return 1;
@@ -120,7 +122,8 @@ static int control_decide(struct engine_step *step, struct fact *fact, abox_erro
 		call->status = r;
 	call->found = true;
 	if (r == ABOX_TASK_NEW && call->options->must_exist)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->task->id);
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'",
+			call->task->id);
 	call->task->epoch = task ? task->epoch : 0;
 	if (task && task->ended)
 		return 0;
@@ -141,7 +144,7 @@ static int wait_for_end(const struct open_call *call, abox_error **reterr)
 {
 	uint64_t timeout = call->options->timeout_usec ? call->options->timeout_usec : KILL_TIMEOUT_USEC;
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout);
-	struct timespec pause = { 0, 2000000 };
+	struct timespec pause = {0, 2000000};
 	uint64_t number = strtoull(call->owner_executor, NULL, 16);
 	int r;
 
@@ -170,8 +173,10 @@ static int kill_owner(const struct open_call *call, abox_error **reterr)
 
 static int take_control(struct open_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .journal = call->task->journal, .asker = call->task, .decide = control_decide,
-		.userdata = call };
+	struct engine_step step = {.journal = call->task->journal,
+		.asker = call->task,
+		.decide = control_decide,
+		.userdata = call};
 	int r;
 
 	r = owner_take_executor(call->task, reterr);
@@ -199,7 +204,8 @@ static int take_control(struct open_call *call, abox_error **reterr)
 	return r < 0 ? r : 0;
 }
 
-static int append_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int append_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct open_call *call = userdata;
 	const struct view_task *task = view_task_get(view, call->task->id);
@@ -211,7 +217,8 @@ static int append_look(struct view *view, const struct decide_context *context, 
 	call->status = r;
 	call->task->epoch = task ? task->epoch : 0;
 	if (r == ABOX_TASK_NEW && call->options->must_exist)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->task->id);
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'",
+			call->task->id);
 	return 0;
 }
 
@@ -224,12 +231,12 @@ static int open_append(struct open_call *call, abox_error **reterr)
 	return r < 0 ? r : engine_sync(call->task->journal, seq, reterr);
 }
 
-int abox_task_open(abox_journal *journal, const char *id, const struct abox_task_options *options, abox_task **ret,
-	abox_error **reterr)
+int abox_task_open(abox_journal *journal, const char *id, const struct abox_task_options *options,
+	abox_task **ret, abox_error **reterr)
 {
 	struct abox_task_options defaults;
 	_cleanup_(owner_unrefp) abox_task *task = NULL;
-	struct open_call call = { .options = options };
+	struct open_call call = {.options = options};
 	int r;
 
 	abox_task_options_init(&defaults);
@@ -249,7 +256,8 @@ int abox_task_open(abox_journal *journal, const char *id, const struct abox_task
 	if (r < 0)
 		return r;
 	call.task = task;
-	r = call.options->access == ABOX_TASK_CONTROL ? take_control(&call, reterr) : open_append(&call, reterr);
+	r = call.options->access == ABOX_TASK_CONTROL ? take_control(&call, reterr)
+						      : open_append(&call, reterr);
 	if (r < 0)
 		return r;
 	*ret = steal_ptr(task);
@@ -258,7 +266,8 @@ int abox_task_open(abox_journal *journal, const char *id, const struct abox_task
 
 /* ---- fence and lease ---- */
 
-static int fenced_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int fenced_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	const abox_task *task = userdata;
 	const struct view_task *now = view_task_get(view, task->id);
@@ -294,14 +303,15 @@ static int heartbeat_decide(struct engine_step *step, struct fact *fact, abox_er
 
 int abox_task_heartbeat(abox_task *task, abox_error **reterr)
 {
-	struct engine_step step = { .asker = task, .decide = heartbeat_decide, .userdata = task };
+	struct engine_step step = {.asker = task, .decide = heartbeat_decide, .userdata = task};
 	int r;
 
 	r = owner_check(task, reterr);
 	if (r < 0)
 		return r;
 	if (!task->controls || !task->lease_usec)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL, "the task was opened without a lease");
+		return error_set(
+			reterr, ABOX_E_STATE, ABOX_STAGE_TASK, NULL, "the task was opened without a lease");
 	step.journal = task->journal;
 	r = engine_append(&step, reterr);
 	engine_step_clear(&step);

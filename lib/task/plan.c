@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a resume would do, resuming, and tasks as JSON. A plan changes nothing; a resume takes control and does each
- * step of the plan that needs no person: it calls the dead UNKNOWN and asks the outside about checkable effects.
+ * What a resume would do, resuming, and tasks as JSON. A plan changes nothing; a resume takes control and
+ * does each step of the plan that needs no person: it calls the dead UNKNOWN and asks the outside about
+ * checkable effects.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,79 +13,81 @@
 /* ---- the plan ---- */
 
 struct advice {
-	const char *what;	/* skip replay run reconcile claim ask wait */
+	const char *what; /* skip replay run reconcile claim ask wait */
 	const char *why;
 };
 
 static struct advice advise_unknown(const struct view_effect *effect)
 {
 	if (effect->overridden)
-		return (struct advice){ "run", "may have happened; somebody allowed another try" };
+		return (struct advice){"run", "may have happened; somebody allowed another try"};
 	switch (effect->effect_class) {
 	case ABOX_EFFECT_CHECKABLE:
-		return (struct advice){ "reconcile", "may have happened; the outside can be asked" };
+		return (struct advice){"reconcile", "may have happened; the outside can be asked"};
 	case ABOX_EFFECT_IDEMPOTENT:
 	case ABOX_EFFECT_PURE:
 		if (effect->try < effect->max_tries)
-			return (struct advice){ "run", "may have happened; it can be sent again under the same key" };
-		return (struct advice){ "ask", "may have happened; its tries are used up" };
+			return (struct advice){
+				"run", "may have happened; it can be sent again under the same key"};
+		return (struct advice){"ask", "may have happened; its tries are used up"};
 	default:
-		return (struct advice){ "ask", "may have happened; somebody has to decide" };
+		return (struct advice){"ask", "may have happened; somebody has to decide"};
 	}
 }
 
 static struct advice advise_effect(const struct view_effect *effect, int alive)
 {
 	if (effect->misfit)
-		return (struct advice){ "ask", "its records fit no rule" };
+		return (struct advice){"ask", "its records fit no rule"};
 	switch (effect->state) {
 	case ABOX_EFFECT_NONE:
 		if (effect->allowed)
-			return (struct advice){ "run", "somebody called it new" };
-		return (struct advice){ "claim", "may be a repeat of an earlier effect" };
+			return (struct advice){"run", "somebody called it new"};
+		return (struct advice){"claim", "may be a repeat of an earlier effect"};
 	case ABOX_EFFECT_INTENDED:
 		if (effect->deferred)
-			return (struct advice){ "run", "held back until the commit boundary" };
-		return (struct advice){ "run", "nothing has left" };
+			return (struct advice){"run", "held back until the commit boundary"};
+		return (struct advice){"run", "nothing has left"};
 	case ABOX_EFFECT_DISPATCHED:
 		if (alive)
-			return (struct advice){ "wait", "its executor lives and may still be sending" };
+			return (struct advice){"wait", "its executor lives and may still be sending"};
 		return advise_unknown(effect);
 	case ABOX_EFFECT_UNKNOWN:
 		return advise_unknown(effect);
 	case ABOX_EFFECT_ABSENT:
-		return (struct advice){ "run", "it did not happen" };
+		return (struct advice){"run", "it did not happen"};
 	case ABOX_EFFECT_FAILED:
 		if (!view_effect_is_final(effect))
-			return (struct advice){ "run", "failed, and may be tried again" };
-		return (struct advice){ "replay", "failed for good" };
+			return (struct advice){"run", "failed, and may be tried again"};
+		return (struct advice){"replay", "failed for good"};
 	case ABOX_EFFECT_COMMITTED:
-		return (struct advice){ "replay", "done; the result is stored" };
+		return (struct advice){"replay", "done; the result is stored"};
 	case ABOX_EFFECT_CANCELED:
-		return (struct advice){ "skip", "canceled and not done" };
+		return (struct advice){"skip", "canceled and not done"};
 	default:
-		return (struct advice){ "skip", "abandoned" };
+		return (struct advice){"skip", "abandoned"};
 	}
 }
 
 static struct advice advise_stage(const struct view_stage *stage, bool owner_lives)
 {
 	if (stage->run_again)
-		return (struct advice){ "run", "somebody said it was not done" };
+		return (struct advice){"run", "somebody said it was not done"};
 	if (stage->done)
-		return (struct advice){ "skip", "done" };
+		return (struct advice){"skip", "done"};
 	if (stage->running && owner_lives)
-		return (struct advice){ "wait", "running" };
+		return (struct advice){"wait", "running"};
 	if (stage->running && !stage->repeatable)
-		return (struct advice){ "ask", "begun without an end, and consequential" };
+		return (struct advice){"ask", "begun without an end, and consequential"};
 	if (stage->runs >= stage->max_runs)
-		return (struct advice){ "ask", "its runs are used up" };
+		return (struct advice){"ask", "its runs are used up"};
 	if (stage->running)
-		return stage->causes & 1u << ABOX_STAGE_CAUSE_OWNER_LOST ?
-			(struct advice){ "run", "its owner was lost; it can be repeated" } :
-			(struct advice){ "ask", "its owner was lost, and that is not to be retried" };
-	return stage->causes & 1u << stage->cause ? (struct advice){ "run", "failed, and may be tried again" } :
-						    (struct advice){ "ask", "failed, and its cause is not to be retried" };
+		return stage->causes & 1u << ABOX_STAGE_CAUSE_OWNER_LOST
+			       ? (struct advice){"run", "its owner was lost; it can be repeated"}
+			       : (struct advice){"ask", "its owner was lost, and that is not to be retried"};
+	return stage->causes & 1u << stage->cause
+		       ? (struct advice){"run", "failed, and may be tried again"}
+		       : (struct advice){"ask", "failed, and its cause is not to be retried"};
 }
 
 static void write_advice(struct text *text, const char *name, const char *value, struct advice advice)
@@ -110,8 +113,8 @@ static int write_stages(struct text *text, const struct view_task *task, bool ow
 	return 0;
 }
 
-static int write_effects(struct text *text, const struct view_task *task, const struct decide_context *context,
-	abox_error **reterr)
+static int write_effects(struct text *text, const struct view_task *task,
+	const struct decide_context *context, abox_error **reterr)
 {
 	write_open(text, "effects", '[');
 	for (const struct view_effect *effect = task->effects; effect; effect = effect->next) {
@@ -126,7 +129,8 @@ static int write_effects(struct text *text, const struct view_task *task, const 
 		write_text(text, "id", effect->id);
 		write_text(text, "what", effect->what);
 		write_text(text, "state",
-			effect->state == ABOX_EFFECT_NONE ? "AMBIGUOUS" : abox_effect_state_name(effect->state));
+			effect->state == ABOX_EFFECT_NONE ? "AMBIGUOUS"
+							  : abox_effect_state_name(effect->state));
 		write_text(text, "do", advise_effect(effect, alive).what);
 		write_text(text, "why", advise_effect(effect, alive).why);
 		write_close(text, '}');
@@ -149,7 +153,8 @@ static void write_resources(struct text *text, const struct view_task *task)
 	write_close(text, ']');
 }
 
-static int plan_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int plan_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct plan_call *call = userdata;
 	const struct view_task *task = view_task_get(view, call->id);
@@ -160,7 +165,8 @@ static int plan_look(struct view *view, const struct decide_context *context, vo
 	if (status < 0)
 		return status;
 	if (!task || status == ABOX_TASK_NEW)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->id);
+		return error_set(
+			reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->id);
 	alive = context->alive(context->userdata, task->executor, 0, reterr);
 	if (alive < 0)
 		return alive;
@@ -179,9 +185,10 @@ static int plan_look(struct view *view, const struct decide_context *context, vo
 	return 0;
 }
 
-static int make_plan(abox_journal *journal, abox_task *asker, const char *id, char **retjson, abox_error **reterr)
+static int make_plan(
+	abox_journal *journal, abox_task *asker, const char *id, char **retjson, abox_error **reterr)
 {
-	struct plan_call call = { .id = id };
+	struct plan_call call = {.id = id};
 	uint64_t seq = 0;
 	int r;
 
@@ -203,7 +210,8 @@ int abox_task_resume_plan(abox_journal *journal, const char *id, char **retjson,
 	if (r < 0)
 		return r;
 	if (!id || !retjson)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "id and retjson are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "id and retjson are required");
 	return make_plan(journal, NULL, id, retjson, reterr);
 }
 
@@ -215,8 +223,8 @@ struct checkable {
 	size_t n;
 };
 
-static int checkable_look(struct view *view, const struct decide_context *context, void *userdata,
-	abox_error **reterr)
+static int checkable_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct checkable *call = userdata;
 	const struct view_task *task = view_task_get(view, call->task);
@@ -239,7 +247,7 @@ static int checkable_look(struct view *view, const struct decide_context *contex
 /* What cannot be told, or not yet, stays in the plan. */
 static int reconcile_all(abox_task *task, abox_effect_check_fn check_fn, void *userdata, abox_error **reterr)
 {
-	struct checkable call = { .task = task->id };
+	struct checkable call = {.task = task->id};
 	int r;
 
 	r = engine_look(task->journal, task, checkable_look, &call, NULL, reterr);
@@ -266,7 +274,8 @@ int abox_task_resume(abox_journal *journal, const char *id, const struct abox_ta
 	int status, r;
 
 	if (!ret || (options && options->size < sizeof(*options)))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "ret is required, and options need their size");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL,
+			"ret is required, and options need their size");
 	abox_task_options_init(&control);
 	if (options)
 		control = *options;
@@ -321,7 +330,8 @@ static int write_task_head(struct text *text, const struct view *view, const str
 	return 0;
 }
 
-static int list_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int list_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct list_call *call = userdata;
 	int r;
@@ -343,7 +353,7 @@ static int list_look(struct view *view, const struct decide_context *context, vo
 
 int abox_task_list(abox_journal *journal, int open_only, char **retjson, abox_error **reterr)
 {
-	struct list_call call = { .open_only = open_only != 0 };
+	struct list_call call = {.open_only = open_only != 0};
 	uint64_t seq = 0;
 	int r;
 
@@ -382,15 +392,18 @@ static void write_stage_state(struct text *text, const struct view_stage *stage)
 }
 
 /* The head from what is now (who lives), the rest from the records, also of a task that is over. */
-static int show_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int show_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct show_call *call = userdata;
-	const struct view_task *now = view_task_get(view, call->id), *task = view_task_get(call->history, call->id);
+	const struct view_task *now = view_task_get(view, call->id),
+			       *task = view_task_get(call->history, call->id);
 	struct text *text = &call->text;
 	int r;
 
 	if (!now || !task)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->id);
+		return error_set(
+			reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'", call->id);
 	text_clear(text);
 	write_open(text, NULL, '{');
 	r = write_task_head(text, view, now, context, reterr);
@@ -423,7 +436,7 @@ static int show_look(struct view *view, const struct decide_context *context, vo
 
 int abox_task_show(abox_journal *journal, const char *id, char **retjson, abox_error **reterr)
 {
-	struct show_call call = { .id = id };
+	struct show_call call = {.id = id};
 	struct view history;
 	int r;
 
@@ -431,7 +444,8 @@ int abox_task_show(abox_journal *journal, const char *id, char **retjson, abox_e
 	if (r < 0)
 		return r;
 	if (!id || !retjson)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "id and retjson are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "id and retjson are required");
 	r = engine_history(journal, id, &history, reterr);
 	if (r < 0)
 		return r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The process behind an owner. A pid alone says nothing: it may be of another boot, of another pid namespace, or used
- * again; so a process is killed through a pidfd whose start time was compared after it was opened.
+ * The process behind an owner. A pid alone says nothing: it may be of another boot, of another pid namespace,
+ * or used again; so a process is killed through a pidfd whose start time was compared after it was opened.
  */
 #include "task/process.h"
 
@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "kernel/pidfd.h"
 
-/* The 22nd field of /proc/PID/stat; the second is a name in parentheses that may hold anything. 0: not there. */
+/* The 22nd field of /proc/PID/stat; the second, in parentheses, may hold anything. 0: not there. */
 static uint64_t start_time(const char *path)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -40,13 +40,15 @@ static uint64_t own_namespace(void)
 
 void process_self(struct process_identity *ret)
 {
-	*ret = (struct process_identity){ .pid = (uint64_t)getpid(), .start = start_time("/proc/self/stat"),
-		.pid_namespace = own_namespace() };
+	*ret = (struct process_identity){.pid = (uint64_t)getpid(),
+		.start = start_time("/proc/self/stat"),
+		.pid_namespace = own_namespace()};
 	if (gethostname(ret->host, sizeof(ret->host) - 1) < 0)
 		ret->host[0] = 0;
 }
 
-int process_kill(const struct process_identity *who, const char *who_boot, const char *boot, abox_error **reterr)
+int process_kill(
+	const struct process_identity *who, const char *who_boot, const char *boot, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	char path[64];
@@ -60,8 +62,8 @@ int process_kill(const struct process_identity *who, const char *who_boot, const
 		return error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_TASK, NULL, "the owner is this process");
 	fd = pidfd_new((pid_t)who->pid);
 	if (fd < 0)
-		return fd == -ESRCH ? 0 :
-				      error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, -fd,
+		return fd == -ESRCH ? 0
+				    : error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, -fd,
 					      "cannot open the owner");
 	/* Security: compared after the pidfd was opened, so that a pid used again is never killed. */
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)who->pid);
@@ -69,6 +71,7 @@ int process_kill(const struct process_identity *who, const char *who_boot, const
 		return 0;
 	r = pidfd_signal(fd, SIGKILL);
 	if (r < 0 && r != -ESRCH)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, -r, "cannot kill the owner");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_TASK, NULL, -r, "cannot kill the owner");
 	return 0;
 }

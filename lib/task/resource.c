@@ -25,20 +25,21 @@ static int resource_decide(struct engine_step *step, struct fact *fact, abox_err
 	r = decide_fence(task, call->task->epoch, reterr);
 	if (r < 0)
 		return r;
-	/* What exists and must go is noted after a cancel too; a thing that stays is a consequence like any other. */
+	/* What exists and must go is noted after a cancel too; a thing that stays is a consequence like any
+	 * other. */
 	if (call->kind == FACT_RESOURCE_CREATED && (task->ended || !call->duty)) {
 		r = decide_admission(task, call->task->epoch, reterr);
 		if (r < 0)
 			return r;
 	}
 	if (call->kind == FACT_RESOURCE_REMOVED && !view_resource_get(task, call->name, call->id))
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, call->name, "'%s' is not in the ledger",
-			call->id);
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, call->name,
+			"'%s' is not in the ledger", call->id);
 	fact->kind = call->kind;
 	fact->task = call->task->id;
 	fact->epoch = call->task->epoch;
 	fact->name = call->name;
-	fact->target = (struct fact_bytes){ call->id, strlen(call->id) };
+	fact->target = (struct fact_bytes){call->id, strlen(call->id)};
 	fact->cleanup = call->cleanup;
 	fact->duty = call->duty;
 	return 1;
@@ -46,7 +47,7 @@ static int resource_decide(struct engine_step *step, struct fact *fact, abox_err
 
 static int resource_append(struct resource_call *call, abox_error **reterr)
 {
-	struct engine_step step = { .asker = call->task, .decide = resource_decide, .userdata = call };
+	struct engine_step step = {.asker = call->task, .decide = resource_decide, .userdata = call};
 	int r;
 
 	r = owner_check(call->task, reterr);
@@ -64,17 +65,17 @@ static int resource_append(struct resource_call *call, abox_error **reterr)
 	return r < 0 ? r : 0;
 }
 
-int abox_task_add_resource(abox_task *task, const char *kind, const char *id, const char *cleanup, int duty,
-	abox_error **reterr)
+int abox_task_add_resource(
+	abox_task *task, const char *kind, const char *id, const char *cleanup, int duty, abox_error **reterr)
 {
-	struct resource_call call = { task, FACT_RESOURCE_CREATED, kind, id, cleanup, duty != 0 };
+	struct resource_call call = {task, FACT_RESOURCE_CREATED, kind, id, cleanup, duty != 0};
 
 	return resource_append(&call, reterr);
 }
 
 int abox_task_remove_resource(abox_task *task, const char *kind, const char *id, abox_error **reterr)
 {
-	struct resource_call call = { task, FACT_RESOURCE_REMOVED, kind, id, NULL, false };
+	struct resource_call call = {task, FACT_RESOURCE_REMOVED, kind, id, NULL, false};
 
 	return resource_append(&call, reterr);
 }
@@ -103,7 +104,8 @@ static void duties_clear(struct duties *duties)
 	free(duties->list);
 }
 
-static int duties_look(struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
+static int duties_look(
+	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
 	struct duties *duties = userdata;
 	const struct view_task *task = view_task_get(view, duties->task);
@@ -130,17 +132,18 @@ static int duties_look(struct view *view, const struct decide_context *context, 
 }
 
 int abox_task_cleanup(abox_task *task,
-	int (*remove_fn)(const char *kind, const char *id, const char *cleanup, void *userdata), void *userdata,
-	abox_error **reterr)
+	int (*remove_fn)(const char *kind, const char *id, const char *cleanup, void *userdata),
+	void *userdata, abox_error **reterr)
 {
-	struct duties duties = { 0 };
+	struct duties duties = {0};
 	int left = 0, r;
 
 	r = owner_check(task, reterr);
 	if (r < 0)
 		return r;
 	if (!remove_fn)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "a function that removes is required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_TASK, NULL, "a function that removes is required");
 	duties.task = task->id;
 	r = engine_look(task->journal, task, duties_look, &duties, NULL, reterr);
 	for (size_t i = 0; r >= 0 && i < duties.n; i++) {
@@ -152,7 +155,7 @@ int abox_task_cleanup(abox_task *task,
 		}
 		r = abox_task_remove_resource(task, duty->kind, duty->id, reterr);
 		if (r == ABOX_E_NOT_FOUND)
-			r = 0;	/* somebody else removed it meanwhile */
+			r = 0; /* somebody else removed it meanwhile */
 	}
 	duties_clear(&duties);
 	return r < 0 ? r : left;

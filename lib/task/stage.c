@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Stages: named parts of a task whose begin and end are records, so that a later attempt knows what to skip, what to
- * run again and what to ask about. Retries are counted over all attempts, bounded, and wait longer each time.
+ * Stages: named parts of a task whose begin and end are records, so that a later attempt knows what to skip,
+ * what to run again and what to ask about. Retries are counted over all attempts, bounded, and wait longer
+ * each time.
  */
 #include <string.h>
 #include <sys/random.h>
@@ -11,13 +12,13 @@
 #define DEFAULT_RUNS 3
 #define MAX_RUNS 100
 #define DEFAULT_CAUSES                                                                                       \
-	(1u << ABOX_STAGE_CAUSE_WORKER_START | 1u << ABOX_STAGE_CAUSE_SOURCE | 1u << ABOX_STAGE_CAUSE_REGISTRY |               \
-		1u << ABOX_STAGE_CAUSE_OWNER_LOST)
+	(1u << ABOX_STAGE_CAUSE_WORKER_START | 1u << ABOX_STAGE_CAUSE_SOURCE |                               \
+		1u << ABOX_STAGE_CAUSE_REGISTRY | 1u << ABOX_STAGE_CAUSE_OWNER_LOST)
 #define DEFAULT_JITTER 50
 
 void abox_retry_policy_init(struct abox_retry_policy *policy)
 {
-	*policy = (struct abox_retry_policy){ .size = sizeof(*policy) };
+	*policy = (struct abox_retry_policy){.size = sizeof(*policy)};
 }
 
 struct stage_call {
@@ -34,7 +35,8 @@ struct stage_call {
 	uint64_t delay_usec;
 };
 
-static int resolve_policy(const struct abox_retry_policy *policy, struct abox_retry_policy *ret, abox_error **reterr)
+static int resolve_policy(
+	const struct abox_retry_policy *policy, struct abox_retry_policy *ret, abox_error **reterr)
 {
 	abox_retry_policy_init(ret);
 	if (policy)
@@ -69,12 +71,15 @@ static bool may_run_again(uint32_t runs, uint32_t max_runs, uint32_t causes, int
 }
 
 /* A run that failed, or whose owner was lost. */
-static int check_rerun(const struct stage_call *call, const struct view_stage *stage, int cause, abox_error **reterr)
+static int check_rerun(
+	const struct stage_call *call, const struct view_stage *stage, int cause, abox_error **reterr)
 {
 	if (may_run_again(stage->runs, call->policy.max_runs, call->policy.causes, cause))
 		return 1;
-	return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_TASK, stage->name, "failed by %s in run %u of %u and is not "
-		"to be tried again", abox_stage_cause_name(cause), stage->runs, call->policy.max_runs);
+	return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_TASK, stage->name,
+		"failed by %s in run %u of %u and is not "
+		"to be tried again",
+		abox_stage_cause_name(cause), stage->runs, call->policy.max_runs);
 }
 
 static int check_begin(const struct stage_call *call, const struct view_task *task, abox_error **reterr)
@@ -123,8 +128,8 @@ static int begin_decide(struct engine_step *step, struct fact *fact, abox_error 
 
 static int stage_append(struct stage_call *call, engine_decide_fn decide, bool durable, abox_error **reterr)
 {
-	struct engine_step step = { .journal = call->task->journal, .asker = call->task, .decide = decide,
-		.userdata = call };
+	struct engine_step step = {
+		.journal = call->task->journal, .asker = call->task, .decide = decide, .userdata = call};
 	int r;
 
 	r = durable ? engine_append_durable(&step, reterr) : engine_append(&step, reterr);
@@ -138,10 +143,11 @@ static int stage_append(struct stage_call *call, engine_decide_fn decide, bool d
 	return r;
 }
 
-int abox_task_stage_begin(abox_task *task, const char *name, int stage_class, const struct abox_retry_policy *policy,
-	abox_error **reterr)
+int abox_task_stage_begin(abox_task *task, const char *name, int stage_class,
+	const struct abox_retry_policy *policy, abox_error **reterr)
 {
-	struct stage_call call = { .task = task, .name = name, .repeatable = stage_class == ABOX_STAGE_REPEATABLE };
+	struct stage_call call = {
+		.task = task, .name = name, .repeatable = stage_class == ABOX_STAGE_REPEATABLE};
 	int r;
 
 	r = check_stage(task, name, reterr);
@@ -167,7 +173,8 @@ static uint64_t backoff(const struct view_stage *stage)
 	wait = MIN(wait, stage->max_backoff_usec);
 	if (getrandom(&random, sizeof(random), GRND_NONBLOCK) != (ssize_t)sizeof(random))
 		random = 0;
-	return wait - (uint64_t)((double)wait * (double)stage->jitter_percent / 100 * (double)(random >> 11) / 0x1p53);
+	return wait - (uint64_t)((double)wait * (double)stage->jitter_percent / 100 * (double)(random >> 11) /
+				 0x1p53);
 }
 
 static int end_decide(struct engine_step *step, struct fact *fact, abox_error **reterr)
@@ -185,7 +192,7 @@ static int end_decide(struct engine_step *step, struct fact *fact, abox_error **
 	if (!stage || !stage->running || stage->epoch != call->task->epoch)
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, call->name, "is not running");
 	call->again = !call->done && !task->canceled_seq &&
-		may_run_again(stage->runs, stage->max_runs, stage->causes, call->cause);
+		      may_run_again(stage->runs, stage->max_runs, stage->causes, call->cause);
 	call->delay_usec = call->again ? backoff(stage) : 0;
 	fact->kind = FACT_STAGE_END;
 	fact->task = call->task->id;
@@ -199,7 +206,7 @@ static int end_decide(struct engine_step *step, struct fact *fact, abox_error **
 
 int abox_task_stage_done(abox_task *task, const char *name, abox_error **reterr)
 {
-	struct stage_call call = { .task = task, .name = name, .done = true };
+	struct stage_call call = {.task = task, .name = name, .done = true};
 	int r;
 
 	r = check_stage(task, name, reterr);
@@ -209,10 +216,10 @@ int abox_task_stage_done(abox_task *task, const char *name, abox_error **reterr)
 	return r < 0 ? r : 0;
 }
 
-int abox_task_stage_fail(abox_task *task, const char *name, int cause, const char *detail, uint64_t *retdelay_usec,
-	abox_error **reterr)
+int abox_task_stage_fail(abox_task *task, const char *name, int cause, const char *detail,
+	uint64_t *retdelay_usec, abox_error **reterr)
 {
-	struct stage_call call = { .task = task, .name = name, .cause = cause, .detail = detail };
+	struct stage_call call = {.task = task, .name = name, .cause = cause, .detail = detail};
 	int r;
 
 	r = check_stage(task, name, reterr);
@@ -242,7 +249,8 @@ static int decided_decide(struct engine_step *step, struct fact *fact, abox_erro
 		return r;
 	stage = view_stage_get(task, call->name);
 	if (!stage || !stage->running || stage->epoch == task->epoch)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_TASK, call->name, "there is nothing to decide");
+		return error_set(
+			reterr, ABOX_E_STATE, ABOX_STAGE_TASK, call->name, "there is nothing to decide");
 	fact->kind = FACT_STAGE_DECIDED;
 	fact->task = call->task->id;
 	fact->epoch = call->task->epoch;
@@ -254,7 +262,7 @@ static int decided_decide(struct engine_step *step, struct fact *fact, abox_erro
 
 int abox_task_stage_decide(abox_task *task, const char *name, int done, const char *by, abox_error **reterr)
 {
-	struct stage_call call = { .task = task, .name = name, .by = by, .done = done != 0 };
+	struct stage_call call = {.task = task, .name = name, .by = by, .done = done != 0};
 	int r;
 
 	r = check_stage(task, name, reterr);

@@ -139,7 +139,7 @@ int test_start(int (*fn)(void *userdata), void *userdata)
 
 int test_join(int pid, unsigned int seconds)
 {
-	struct timespec pause = { 0, 2000000 };
+	struct timespec pause = {0, 2000000};
 	int status = 0;
 
 	for (unsigned int i = 0; i < seconds * 500; i++) {
@@ -173,7 +173,8 @@ int test_verify(void)
 	int r = abox_journal_verify(journal_path(), NULL, &json, &error);
 
 	if (r != 1)
-		fprintf(stderr, "verify: %d %s %s\n", r, json ? json : "", error ? abox_error_get_message(error) : "");
+		fprintf(stderr, "verify: %d %s %s\n", r, json ? json : "",
+			error ? abox_error_get_message(error) : "");
 	abox_free(json);
 	abox_error_free(error);
 	return r == 1;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The loops of effects 5, over a whole life of a task: killed before, in and after every write of the journal, before
- * and after every sync; the N-th write, sync, rename, open and allocation failing, for each N until nothing is touched.
- * After each: the journal verifies, what was told is true and there, nothing happened twice, and the next attempts
- * bring the task to its end. ABOX_TEST_LONG=1 takes every allocation, else one in seven.
+ * The loops of effects 5, over a whole life of a task: killed before, in and after every write of the
+ * journal, before and after every sync; the N-th write, sync, rename, open and allocation failing, for each N
+ * until nothing is touched. After each: the journal verifies, what was told is true and there, nothing
+ * happened twice, and the next attempts bring the task to its end. ABOX_TEST_LONG=1 takes every allocation,
+ * else one in seven.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -25,9 +26,9 @@ enum what { KILL_BEFORE, KILL_HALF, KILL_AFTER, FAIL, FAIL_ALLOCATION };
 static struct {
 	bool armed;
 	enum what what;
-	int at;		/* N */
+	int at; /* N */
 	int count;
-	int code;	/* errno of FAIL */
+	int code; /* errno of FAIL */
 	bool struck;
 } fault;
 
@@ -145,7 +146,7 @@ char *__wrap_strdup(const char *text)
 
 /* ---- a life ---- */
 
-static const char *const keys[] = { "opaque", "checkable", "idempotent" };
+static const char *const keys[] = {"opaque", "checkable", "idempotent"};
 
 static void told(const char *what)
 {
@@ -195,7 +196,8 @@ static int run_effects(abox_task *task)
 		test_options(&options, (int)i, keys[i], "target", "body");
 		r = abox_effect_run(task, &options, send, look_outside, NULL, &effect, &error);
 		/* A false answer: the stored result is not the true one. */
-		if (r == ABOX_EFFECT_COMMITTED && (!abox_effect_get_result(effect, NULL) ||
+		if (r == ABOX_EFFECT_COMMITTED &&
+			(!abox_effect_get_result(effect, NULL) ||
 				strcmp(abox_effect_get_result(effect, NULL), "answer") != 0))
 			_exit(99);
 		abox_effect_unref(effect);
@@ -242,7 +244,7 @@ static int commit(abox_task *task)
 
 static int finish(abox_task *task)
 {
-	const struct abox_retry_policy policy = { .size = sizeof(policy), .max_runs = 100 };
+	const struct abox_retry_policy policy = {.size = sizeof(policy), .max_runs = 100};
 	abox_error *error = NULL;
 	int r;
 
@@ -296,7 +298,7 @@ static int life(void *userdata)
 	r = journal ? live(journal) : 1;
 	abox_journal_unref(journal);
 	fault.armed = false;
-	return fault.struck ? r : r + 10;	/* untouched: N is beyond the end */
+	return fault.struck ? r : r + 10; /* untouched: N is beyond the end */
 }
 
 /* Somebody who knows the truth decides about what is UNKNOWN. */
@@ -311,8 +313,8 @@ static void decide(abox_journal *journal)
 	if (at && strstr(json, "\"key\":\"opaque\"") && strstr(json, "\"key\":\"opaque\"") < at &&
 		strstr(json, "\"class\":\"opaque\"")) {
 		snprintf(id, sizeof(id), "%.36s", strstr(json, "eff-"));
-		abox_effect_resolve(journal, id, happened ? ABOX_VERDICT_COMMITTED : ABOX_VERDICT_ABSENT, "ann",
-			happened ? "answer" : NULL, happened ? 6 : 0, 200, NULL);
+		abox_effect_resolve(journal, id, happened ? ABOX_VERDICT_COMMITTED : ABOX_VERDICT_ABSENT,
+			"ann", happened ? "answer" : NULL, happened ? 6 : 0, 200, NULL);
 	}
 	abox_free(json);
 }
@@ -380,9 +382,11 @@ static void check_world(const char *when, int n)
 	r = test_child(recover, NULL);
 	cr_assert(r == 0 || r == 2, "%s %d: no way on: %d", when, n, r);
 	cr_assert_eq(outside_count("opaque"), 1, "%s %d: opaque %d times", when, n, outside_count("opaque"));
-	cr_assert_eq(outside_count("checkable"), 1, "%s %d: checkable %d times", when, n, outside_count("checkable"));
+	cr_assert_eq(outside_count("checkable"), 1, "%s %d: checkable %d times", when, n,
+		outside_count("checkable"));
 	cr_assert_geq(outside_count("idempotent"), 1);
-	cr_assert_eq(outside_count("deferred"), 1, "%s %d: deferred %d times", when, n, outside_count("deferred"));
+	cr_assert_eq(
+		outside_count("deferred"), 1, "%s %d: deferred %d times", when, n, outside_count("deferred"));
 	cr_assert_geq(outside_count("change set"), 1);
 	cr_assert(test_verify(), "%s %d", when, n);
 }

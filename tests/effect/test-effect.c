@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Effects over a real journal: replay, conflict, in flight, unknown, verdicts, fences, approvals (T14-10, T14-11). */
+/* Effects over a real journal: replay, conflict, in flight, unknown, verdicts, fences, approvals (T14-10,
+ * T14-11). */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
@@ -21,7 +22,8 @@ static int do_it(abox_effect *effect, void *userdata)
 	return ABOX_DONE_COMMITTED;
 }
 
-static int run(abox_task *task, struct abox_effect_options *options, const char *line, abox_effect **reteffect)
+static int run(
+	abox_task *task, struct abox_effect_options *options, const char *line, abox_effect **reteffect)
 {
 	abox_effect *effect = NULL;
 	int r = abox_effect_run(task, options, do_it, NULL, (void *)line, &effect, NULL);
@@ -135,7 +137,7 @@ Test(effect, derives_a_key_from_the_request)
 /* Results come back to the byte, also those too large for a record. */
 Test(effect, keeps_results_of_any_size)
 {
-	static const size_t sizes[] = { 0, 1, 65536, 65537, 300000 };
+	static const size_t sizes[] = {0, 1, 65536, 65537, 300000};
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
 
@@ -151,7 +153,8 @@ Test(effect, keeps_results_of_any_size)
 		cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_BEGIN_GO);
 		cr_assert_eq(abox_effect_dispatch(effect, NULL), 0);
 		cr_assert_eq(abox_effect_set_result(effect, data, size, 0), 0);
-		cr_assert_eq(abox_effect_finish(effect, ABOX_DONE_COMMITTED, NULL, NULL), ABOX_EFFECT_COMMITTED);
+		cr_assert_eq(
+			abox_effect_finish(effect, ABOX_DONE_COMMITTED, NULL, NULL), ABOX_EFFECT_COMMITTED);
 		abox_effect_unref(effect);
 		cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_BEGIN_REPLAY);
 		cr_assert_not_null(abox_effect_get_result(effect, &len));
@@ -200,7 +203,8 @@ Test(effect, is_unknown_after_a_crash)
 	task = test_control(journal, "job", 0, NULL);
 	test_options(&options, effect_class, "pr", "forge", "body");
 	for (int i = 0; i < 3; i++) {
-		cr_assert_eq(abox_effect_run(task, &options, do_it, NULL, (void *)"pr", &effect, &error), ABOX_E_UNKNOWN);
+		cr_assert_eq(abox_effect_run(task, &options, do_it, NULL, (void *)"pr", &effect, &error),
+			ABOX_E_UNKNOWN);
 		snprintf(id, sizeof(id), "%s", abox_error_get_place(error) + strlen("effect "));
 		error = abox_error_free(error);
 	}
@@ -209,8 +213,8 @@ Test(effect, is_unknown_after_a_crash)
 	cr_assert_eq(run(task, &options, "pr", &effect), ABOX_EFFECT_COMMITTED);
 	cr_assert_str_eq(abox_effect_get_result(effect, NULL), "seen");
 	abox_effect_unref(effect);
-	cr_assert_eq(abox_effect_resolve(journal, id, ABOX_VERDICT_ABSENT, "bob", NULL, 0, 0, NULL), ABOX_E_STATE,
-		"a verdict is final");
+	cr_assert_eq(abox_effect_resolve(journal, id, ABOX_VERDICT_ABSENT, "bob", NULL, 0, 0, NULL),
+		ABOX_E_STATE, "a verdict is final");
 	abox_task_unref(task);
 	abox_journal_unref(journal);
 }
@@ -263,7 +267,8 @@ Test(effect, asks_the_outside_when_it_can)
 	task = test_control(journal, "job", 0, NULL);
 	test_options(&options, effect_class, "pr", "forge", "body");
 	cr_assert_eq(run(task, &options, "pr", NULL), ABOX_E_UNKNOWN, "not without a check function");
-	cr_assert_eq(abox_effect_run(task, &options, do_it, check_outside, (void *)"pr", &effect, NULL), ABOX_EFFECT_COMMITTED);
+	cr_assert_eq(abox_effect_run(task, &options, do_it, check_outside, (void *)"pr", &effect, NULL),
+		ABOX_EFFECT_COMMITTED);
 	cr_assert_eq(abox_effect_get_replayed(effect), 1);
 	cr_assert_str_eq(abox_effect_get_result(effect, NULL), "found");
 	cr_assert_eq(outside_count("pr"), 1);
@@ -284,10 +289,12 @@ Test(effect, waits_before_it_believes_absent)
 	options.settle_usec = 300000;
 	cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_BEGIN_GO);
 	cr_assert_eq(abox_effect_dispatch(effect, NULL), 0);
-	abox_effect_unref(effect);	/* gave up: UNKNOWN */
-	cr_assert_eq(abox_effect_run(task, &options, do_it, check_outside, (void *)"pr", &effect, NULL), ABOX_E_BUSY);
+	abox_effect_unref(effect); /* gave up: UNKNOWN */
+	cr_assert_eq(abox_effect_run(task, &options, do_it, check_outside, (void *)"pr", &effect, NULL),
+		ABOX_E_BUSY);
 	options.wait_usec = 5000000;
-	cr_assert_eq(abox_effect_run(task, &options, do_it, check_outside, (void *)"pr", &effect, NULL), ABOX_EFFECT_COMMITTED);
+	cr_assert_eq(abox_effect_run(task, &options, do_it, check_outside, (void *)"pr", &effect, NULL),
+		ABOX_EFFECT_COMMITTED);
 	cr_assert_eq(abox_effect_get_try(effect), 2);
 	cr_assert_eq(outside_count("pr"), 1);
 	abox_effect_unref(effect);
@@ -301,7 +308,8 @@ static int unclear(abox_effect *effect, void *userdata)
 	return abox_effect_judge_http(503);
 }
 
-/* An answer that does not tell: UNKNOWN for opaque, again for idempotent, and tries are bounded (effects 1.3). */
+/* An answer that does not tell: UNKNOWN for opaque, again for idempotent, and tries are bounded
+ * (effects 1.3). */
 Test(effect, takes_unclear_answers_by_class)
 {
 	struct abox_effect_options options;
@@ -310,17 +318,21 @@ Test(effect, takes_unclear_answers_by_class)
 	abox_effect *effect = NULL;
 
 	test_options(&options, ABOX_EFFECT_OPAQUE, "a", "t", "b");
-	cr_assert_eq(abox_effect_run(task, &options, unclear, NULL, (void *)"a", &effect, NULL), ABOX_E_UNKNOWN);
-	cr_assert_eq(abox_effect_run(task, &options, unclear, NULL, (void *)"a", &effect, NULL), ABOX_E_UNKNOWN);
+	cr_assert_eq(
+		abox_effect_run(task, &options, unclear, NULL, (void *)"a", &effect, NULL), ABOX_E_UNKNOWN);
+	cr_assert_eq(
+		abox_effect_run(task, &options, unclear, NULL, (void *)"a", &effect, NULL), ABOX_E_UNKNOWN);
 	cr_assert_eq(outside_count("a"), 1);
 	test_options(&options, ABOX_EFFECT_IDEMPOTENT, "i", "t", "b");
 	options.max_tries = 3;
 	for (int i = 1; i <= 3; i++) {
-		cr_assert_eq(abox_effect_run(task, &options, unclear, NULL, (void *)"i", &effect, NULL), ABOX_EFFECT_FAILED);
+		cr_assert_eq(abox_effect_run(task, &options, unclear, NULL, (void *)"i", &effect, NULL),
+			ABOX_EFFECT_FAILED);
 		cr_assert_eq(abox_effect_get_try(effect), (uint32_t)i);
 		abox_effect_unref(effect);
 	}
-	cr_assert_eq(abox_effect_run(task, &options, unclear, NULL, (void *)"i", &effect, NULL), ABOX_EFFECT_FAILED);
+	cr_assert_eq(abox_effect_run(task, &options, unclear, NULL, (void *)"i", &effect, NULL),
+		ABOX_EFFECT_FAILED);
 	cr_assert_eq(abox_effect_get_replayed(effect), 1);
 	cr_assert_eq(outside_count("i"), 3);
 	abox_effect_unref(effect);
@@ -345,7 +357,8 @@ Test(effect, replays_a_refusal)
 
 	test_options(&options, ABOX_EFFECT_OPAQUE, "a", "t", "b");
 	for (int i = 0; i < 2; i++) {
-		cr_assert_eq(abox_effect_run(task, &options, say_no, NULL, (void *)"a", &effect, NULL), ABOX_EFFECT_FAILED);
+		cr_assert_eq(abox_effect_run(task, &options, say_no, NULL, (void *)"a", &effect, NULL),
+			ABOX_EFFECT_FAILED);
 		cr_assert_eq(abox_effect_get_code(effect), 422);
 		cr_assert_eq(abox_effect_get_replayed(effect), i);
 		abox_effect_unref(effect);
@@ -448,7 +461,8 @@ static int dies_while_sending(void *userdata)
 	if (abox_task_open(journal, "job", NULL, &task, NULL) < 0)
 		return 1;
 	test_options(&options, ABOX_EFFECT_OPAQUE, "k", "t", "b");
-	if (abox_effect_begin(task, &options, &effect, NULL) != ABOX_BEGIN_GO || abox_effect_dispatch(effect, NULL) < 0)
+	if (abox_effect_begin(task, &options, &effect, NULL) != ABOX_BEGIN_GO ||
+		abox_effect_dispatch(effect, NULL) < 0)
 		return 2;
 	if (write(*(int *)userdata, "x", 1) != 1)
 		return 3;
@@ -475,8 +489,8 @@ Test(effect, wakes_when_the_executor_dies)
 	cr_assert_eq(abox_effect_begin(task, &options, &effect, &error), ABOX_E_IN_PROGRESS);
 	snprintf(id, sizeof(id), "%s", abox_error_get_place(error) + strlen("effect "));
 	error = abox_error_free(error);
-	cr_assert_eq(abox_effect_resolve(journal, id, ABOX_VERDICT_COMMITTED, "ann", NULL, 0, 0, NULL), ABOX_E_IN_PROGRESS,
-		"nobody decides over the living");
+	cr_assert_eq(abox_effect_resolve(journal, id, ABOX_VERDICT_COMMITTED, "ann", NULL, 0, 0, NULL),
+		ABOX_E_IN_PROGRESS, "nobody decides over the living");
 	cr_assert_eq(abox_effect_wait(journal, id, 0, NULL), ABOX_E_TIMEOUT);
 	cr_assert_eq(abox_effect_wait(journal, id, 20000000, NULL), ABOX_EFFECT_UNKNOWN);
 	cr_assert_eq(test_join(pid, 10), -SIGKILL);
@@ -543,17 +557,21 @@ Test(effect, keeps_late_outcomes_as_evidence)
 	cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_BEGIN_GO);
 	cr_assert_eq(abox_effect_dispatch(effect, NULL), 0);
 	cr_assert_eq(abox_effect_finish(effect, ABOX_DONE_UNCLEAR, "timeout", NULL), ABOX_EFFECT_UNKNOWN);
-	cr_assert_eq(abox_effect_finish(effect, ABOX_DONE_COMMITTED, NULL, NULL), ABOX_E_STATE, "it had let go");
+	cr_assert_eq(
+		abox_effect_finish(effect, ABOX_DONE_COMMITTED, NULL, NULL), ABOX_E_STATE, "it had let go");
 	abox_effect_unref(effect);
 
 	options.key = "late";
 	cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_BEGIN_GO);
 	cr_assert_eq(abox_effect_dispatch(effect, NULL), 0);
-	cr_assert_eq(abox_effect_resolve(other, abox_effect_get_id(effect), ABOX_VERDICT_ABANDONED, "ann", NULL, 0, 0, NULL),
+	cr_assert_eq(abox_effect_resolve(other, abox_effect_get_id(effect), ABOX_VERDICT_ABANDONED, "ann",
+			     NULL, 0, 0, NULL),
 		ABOX_E_IN_PROGRESS, "positive control: while it holds its lock nobody decides");
-	/* A stand-in for an executor that others have every reason to call dead: its lock falls while it works on. */
+	/* A stand-in for an executor that others have every reason to call dead: its lock falls while it
+	 * works on. */
 	close(task->executor_fd);
-	cr_assert_eq(abox_effect_resolve(other, abox_effect_get_id(effect), ABOX_VERDICT_ABANDONED, "ann", NULL, 0, 0, NULL),
+	cr_assert_eq(abox_effect_resolve(other, abox_effect_get_id(effect), ABOX_VERDICT_ABANDONED, "ann",
+			     NULL, 0, 0, NULL),
 		0);
 	cr_assert_eq(abox_effect_finish(effect, ABOX_DONE_COMMITTED, NULL, &error), ABOX_E_ALREADY);
 	cr_assert_not_null(strstr(abox_error_get_message(error), "late"));
@@ -684,22 +702,23 @@ static int answer(void *userdata)
 	int r;
 
 	usleep((unsigned int)answer->delay_msec * 1000);
-	r = answer->how == 0 ? abox_approval_grant(journal, answer->id, "ann", "fine", NULL) :
-		answer->how == 1 ? abox_approval_deny(journal, answer->id, "ann", NULL, NULL) :
-				   abox_approval_revoke(journal, answer->id, "ann", NULL, NULL);
+	r = answer->how == 0   ? abox_approval_grant(journal, answer->id, "ann", "fine", NULL)
+	    : answer->how == 1 ? abox_approval_deny(journal, answer->id, "ann", NULL, NULL)
+			       : abox_approval_revoke(journal, answer->id, "ann", NULL, NULL);
 	abox_journal_unref(journal);
 	return r == 0 ? 0 : 1;
 }
 
-static void begin_with_approval(abox_task *task, struct abox_effect_options *options, const char *key,
-	struct answer *answer)
+static void begin_with_approval(
+	abox_task *task, struct abox_effect_options *options, const char *key, struct answer *answer)
 {
 	abox_effect *effect = NULL;
 	abox_error *error = NULL;
 
 	test_options(options, ABOX_EFFECT_OPAQUE, key, "forge", key);
 	options->approval_text = "open a pull request";
-	cr_assert_eq(abox_effect_run(task, options, do_it, NULL, (void *)key, &effect, &error), ABOX_E_APPROVAL);
+	cr_assert_eq(
+		abox_effect_run(task, options, do_it, NULL, (void *)key, &effect, &error), ABOX_E_APPROVAL);
 	cr_assert_eq(abox_error_get_retryable(error), 1);
 	snprintf(answer->id, sizeof(answer->id), "%s", abox_error_get_place(error) + strlen("approval "));
 	error = abox_error_free(error);
@@ -711,7 +730,7 @@ Test(effect, needs_the_approval_it_asks_for)
 	struct abox_effect_options options;
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
-	struct answer grant = { .how = 0, .delay_msec = 200 }, deny = { .how = 1 }, revoke = { .how = 2 };
+	struct answer grant = {.how = 0, .delay_msec = 200}, deny = {.how = 1}, revoke = {.how = 2};
 	abox_effect *effect = NULL;
 	char *json = NULL;
 	int pid;
@@ -785,7 +804,7 @@ Test(effect, counts_uses)
 	struct abox_approval_options ask;
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
-	abox_effect *effects[3] = { NULL };
+	abox_effect *effects[3] = {NULL};
 	char *id = NULL;
 	int gone = 0;
 

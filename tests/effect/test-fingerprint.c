@@ -53,8 +53,7 @@ Test(fingerprint, is_stable)
 	char hex[65];
 
 	make(&request, hex);
-	cr_assert_str_eq(hex, 
-		"243799f35a869e2939a281032df00d435ef20059478c962a4a018421cd991e70");
+	cr_assert_str_eq(hex, "243799f35a869e2939a281032df00d435ef20059478c962a4a018421cd991e70");
 }
 
 /* Bytes cannot wander from one field into the next. */
@@ -62,7 +61,7 @@ Test(fingerprint, keeps_fields_apart)
 {
 	struct abox_effect_request a = bytes_request("ab", "c"), b = bytes_request("a", "bc");
 	struct abox_effect_request none = bytes_request("a", NULL), empty = bytes_request("a", "");
-	static const char *const one[] = { "prog", "a b", NULL }, *const two[] = { "prog", "a", "b", NULL };
+	static const char *const one[] = {"prog", "a b", NULL}, *const two[] = {"prog", "a", "b", NULL};
 
 	cr_assert(!same(&a, &b));
 	cr_assert(!same(&none, &empty), "no body and an empty one differ");
@@ -82,7 +81,7 @@ Test(fingerprint, keeps_fields_apart)
 /* Order of variables and credentials says nothing; that of arguments does. */
 Test(fingerprint, knows_where_order_counts)
 {
-	static const char *const ab[] = { "A=1", "B=2", NULL }, *const ba[] = { "B=2", "A=1", NULL };
+	static const char *const ab[] = {"A=1", "B=2", NULL}, *const ba[] = {"B=2", "A=1", NULL};
 	struct abox_effect_request a = bytes_request("t", NULL), b = a;
 
 	a.kind = b.kind = ABOX_REQUEST_ARGV;
@@ -99,10 +98,10 @@ Test(fingerprint, knows_where_order_counts)
 /* Header names have no case, blanks around values do not count, equal names keep their order. */
 Test(fingerprint, normalises_headers)
 {
-	static const char *const a[] = { "Accept: x", "X-Two: 1", "x-two: 2", NULL };
-	static const char *const b[] = { "x-TWO:1 ", "X-Two:  2", "ACCEPT:x", NULL };
-	static const char *const c[] = { "X-Two: 2", "X-Two: 1", "Accept: x", NULL };
-	static const char *const bad[] = { "no colon", NULL };
+	static const char *const a[] = {"Accept: x", "X-Two: 1", "x-two: 2", NULL};
+	static const char *const b[] = {"x-TWO:1 ", "X-Two:  2", "ACCEPT:x", NULL};
+	static const char *const c[] = {"X-Two: 2", "X-Two: 1", "Accept: x", NULL};
+	static const char *const bad[] = {"no colon", NULL};
 	struct abox_effect_request ra = http_request(a), rb = http_request(b), rc = http_request(c);
 	struct abox_effect_request rbad = http_request(bad);
 	char hex[65];
@@ -121,7 +120,8 @@ Test(fingerprint, compares_json_by_meaning)
 {
 	struct abox_effect_request a = bytes_request("t", "{\"b\":1.0,\"a\":[true, null]}");
 	struct abox_effect_request b = bytes_request("t", " { \"a\" : [ true,null ], \"b\" : 1 } ");
-	struct abox_effect_request c = bytes_request("t", "{\"a\":1,\"a\":2}"), d = bytes_request("t", "{\"a\":1, \"a\":2}");
+	struct abox_effect_request c = bytes_request("t", "{\"a\":1,\"a\":2}"),
+				   d = bytes_request("t", "{\"a\":1, \"a\":2}");
 
 	cr_assert(!same(&a, &b), "raw unless said otherwise");
 	a.body_format = b.body_format = c.body_format = d.body_format = ABOX_BODY_JSON;
@@ -171,26 +171,32 @@ Test(fingerprint, refuses_nonsense)
 }
 
 struct canonical_row {
-	const char *in, *out;	/* out NULL: does not apply */
+	const char *in, *out; /* out NULL: does not apply */
 };
 
 /* Rows of RFC 8785, appendix B and section 3.2. */
 Test(canonical, follows_rfc_8785)
 {
 	static const struct canonical_row rows[] = {
-		{ "{\"numbers\":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"
-		  "\"string\":\"\\u20ac$\\u000F\\u000aA'\\u0042\\u0022\\u005c\\\\\\\"\\/\",\"literals\":[null,true,false]}",
-			"{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-27],"
-			"\"string\":\"\xe2\x82\xac$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}" },
-		{ "{\"\\u20ac\":1,\"\\r\":2,\"\\ufb33\":3,\"1\":4,\"\\ud83d\\ude00\":5,\"\\u0080\":6,\"\\u00f6\":7}",
-			"{\"\\r\":2,\"1\":4,\"\xc2\x80\":6,\"\xc3\xb6\":7,\"\xe2\x82\xac\":1,\"\xf0\x9f\x98\x80\":5,"
-			"\"\xef\xac\xb3\":3}" },
-		{ "[0.0,-0.0,5e-324,-1.7976931348623157e308,9007199254740992.0,295147905179352830000.0,1e21,123456.5]",
-			"[0,0,5e-324,-1.7976931348623157e+308,9007199254740992,295147905179352830000,1e+21,123456.5]" },
-		{ "9007199254740993", NULL },
-		{ "{\"a\":1,\"a\":1}", NULL },
-		{ "\"\\ud800\"", NULL },
-		{ "[1] x", NULL },
+		{"{\"numbers\":[333333333.33333329,1E30,4.50,2e-3,0.000000000000000000000000001],"
+		 "\"string\":\"\\u20ac$\\u000F\\u000aA'\\u0042\\u0022\\u005c\\\\\\\"\\/"
+		 "\",\"literals\":[null,true,false]}",
+			"{\"literals\":[null,true,false],\"numbers\":[333333333.3333333,1e+30,4.5,0.002,1e-"
+			"27],"
+			"\"string\":\"\xe2\x82\xac$\\u000f\\nA'B\\\"\\\\\\\\\\\"/\"}"},
+		{"{\"\\u20ac\":1,\"\\r\":2,\"\\ufb33\":3,\"1\":4,\"\\ud83d\\ude00\":5,\"\\u0080\":6,"
+		 "\"\\u00f6\":7}",
+			"{\"\\r\":2,\"1\":4,\"\xc2\x80\":6,\"\xc3\xb6\":7,\"\xe2\x82\xac\":1,"
+			"\"\xf0\x9f\x98\x80\":5,"
+			"\"\xef\xac\xb3\":3}"},
+		{"[0.0,-0.0,5e-324,-1.7976931348623157e308,9007199254740992.0,295147905179352830000.0,1e21,"
+		 "123456.5]",
+			"[0,0,5e-324,-1.7976931348623157e+308,9007199254740992,295147905179352830000,1e+21,"
+			"123456.5]"},
+		{"9007199254740993", NULL},
+		{"{\"a\":1,\"a\":1}", NULL},
+		{"\"\\ud800\"", NULL},
+		{"[1] x", NULL},
 	};
 
 	for (size_t i = 0; i < ELEMENTSOF(rows); i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A seeded random walk through the state machine: several incarnations of an owner, requests that travel after their
- * sender's death, crashes, verdicts, overrides, approvals, cancel, all against an outside world that counts. ABOX_SEED
- * replays one walk; ABOX_TEST_LONG makes it long.
+ * A seeded random walk through the state machine: several incarnations of an owner, requests that travel
+ * after their sender's death, crashes, verdicts, overrides, approvals, cancel, all against an outside world
+ * that counts. ABOX_SEED replays one walk; ABOX_TEST_LONG makes it long.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -23,13 +23,13 @@ struct actor {
 	bool alive;
 	uint64_t epoch;
 	char executor[8];
-	char effect[N_KEYS][24];	/* what it has intended or dispatched, by key */
+	char effect[N_KEYS][24]; /* what it has intended or dispatched, by key */
 	uint32_t try[N_KEYS];
 	bool dispatched[N_KEYS];
 	uint64_t handle[N_KEYS];
 };
 
-struct request {		/* on the wire */
+struct request { /* on the wire */
 	int key;
 	uint64_t arrives;
 };
@@ -79,12 +79,12 @@ static int alive(void *userdata, const char *executor, uint64_t handle, abox_err
 
 static struct decide_context context(void)
 {
-	return (struct decide_context){ BOOT, world.now, world.now, alive, NULL };
+	return (struct decide_context){BOOT, world.now, world.now, alive, NULL};
 }
 
 static const char *key_name(int key)
 {
-	static const char *const names[N_KEYS] = { "k0", "k1", "k2", "k3" };
+	static const char *const names[N_KEYS] = {"k0", "k1", "k2", "k3"};
 
 	return names[key];
 }
@@ -104,7 +104,9 @@ static void become_owner(struct actor *actor)
 	actor->alive = true;
 	actor->epoch = epoch;
 	snprintf(actor->executor, sizeof(actor->executor), "e%llu", (unsigned long long)epoch);
-	cr_assert_eq(append((struct fact){ .kind = FACT_TASK_CONTROL, .epoch = epoch, .executor = actor->executor }), 0);
+	cr_assert_eq(
+		append((struct fact){.kind = FACT_TASK_CONTROL, .epoch = epoch, .executor = actor->executor}),
+		0);
 }
 
 static void forget(struct actor *actor, int key)
@@ -116,12 +118,14 @@ static void forget(struct actor *actor, int key)
 
 static void do_begin(struct actor *actor, int key)
 {
-	struct wish wish = { .key = key_name(key), .effect_class = class_of(key), .fingerprint = key_name(key),
-		.target = "t" };
+	struct wish wish = {.key = key_name(key),
+		.effect_class = class_of(key),
+		.fingerprint = key_name(key),
+		.target = "t"};
 	struct view_task *task = view_task_get(&world.view, "job");
 	struct decide_context ctx = context();
 	struct begin_decision decision;
-	struct fact fact = { 0 };
+	struct fact fact = {0};
 
 	if (actor->effect[key][0])
 		return;
@@ -137,8 +141,8 @@ static void do_begin(struct actor *actor, int key)
 			fact.effect = actor->effect[key];
 		}
 		fact.kind = FACT_EFFECT_INTENDED;
-		fact.key = (struct fact_bytes){ wish.key, strlen(wish.key) };
-		fact.target = (struct fact_bytes){ "t", 1 };
+		fact.key = (struct fact_bytes){wish.key, strlen(wish.key)};
+		fact.target = (struct fact_bytes){"t", 1};
 		fact.fingerprint = wish.fingerprint;
 		fact.effect_class = (uint32_t)wish.effect_class;
 		fact.try = decision.try;
@@ -178,14 +182,18 @@ static void do_dispatch(struct actor *actor, int key)
 	struct view_effect *effect = view_effect_get(&world.view, actor->effect[key]);
 	struct decide_context ctx = context();
 	struct view_approval *approval = NULL;
-	struct fact fact = { .kind = FACT_EFFECT_DISPATCHED, .effect = actor->effect[key], .try = actor->try[key],
-		.epoch = actor->epoch, .executor = actor->executor, .handle = actor->handle[key] };
+	struct fact fact = {.kind = FACT_EFFECT_DISPATCHED,
+		.effect = actor->effect[key],
+		.try = actor->try[key],
+		.epoch = actor->epoch,
+		.executor = actor->executor,
+		.handle = actor->handle[key]};
 	int r;
 
 	if (!effect || actor->dispatched[key])
 		return;
-	r = decide_dispatch(&world.view, effect, actor->try[key], actor->epoch, actor->executor, actor->handle[key],
-		&ctx, &approval, NULL);
+	r = decide_dispatch(&world.view, effect, actor->try[key], actor->epoch, actor->executor,
+		actor->handle[key], &ctx, &approval, NULL);
 	if (r < 0) {
 		if (r != ABOX_E_APPROVAL)
 			forget(actor, key);
@@ -199,15 +207,16 @@ static void do_dispatch(struct actor *actor, int key)
 	world.dispatches++;
 	world.sent[key]++;
 	if (key == 3)
-		cr_assert_leq(world.sent[key], world.granted_uses[key], "more dispatches than uses were granted");
+		cr_assert_leq(
+			world.sent[key], world.granted_uses[key], "more dispatches than uses were granted");
 	if (world.n_wire < ELEMENTSOF(world.wire))
-		world.wire[world.n_wire++] = (struct request){ key, world.now + rnd(SETTLE) };
+		world.wire[world.n_wire++] = (struct request){key, world.now + rnd(SETTLE)};
 }
 
 /* The sender hears yes only when it arrived; else it may give up, or say it does not know. */
 static void do_finish(struct actor *actor, int key)
 {
-	struct fact fact = { .effect = actor->effect[key], .try = actor->try[key], .epoch = actor->epoch };
+	struct fact fact = {.effect = actor->effect[key], .try = actor->try[key], .epoch = actor->epoch};
 	struct view_effect *effect = view_effect_get(&world.view, actor->effect[key]);
 	bool arrived = world.happened[key] > 0;
 
@@ -225,9 +234,10 @@ static void do_finish(struct actor *actor, int key)
 
 static void do_verdict(int key)
 {
-	struct view_effect *effect = view_effect_by_key(view_task_get(&world.view, "job"), key_name(key), false);
+	struct view_effect *effect =
+		view_effect_by_key(view_task_get(&world.view, "job"), key_name(key), false);
 	struct decide_context ctx = context();
-	struct fact fact = { .kind = FACT_EFFECT_VERDICT };
+	struct fact fact = {.kind = FACT_EFFECT_VERDICT};
 	uint64_t choice = rnd(12);
 	int r;
 
@@ -255,20 +265,26 @@ static void do_approval(void)
 {
 	char id[24];
 	struct view_task *task = view_task_get(&world.view, "job");
-	struct fact fact = { .kind = FACT_APPROVAL_REQUEST, .approval = id, .target = { "t", 1 }, .fingerprint = "k3",
-		.uses = 1, .ttl_usec = 400, .epoch = task->epoch };
+	struct fact fact = {.kind = FACT_APPROVAL_REQUEST,
+		.approval = id,
+		.target = {"t", 1},
+		.fingerprint = "k3",
+		.uses = 1,
+		.ttl_usec = 400,
+		.epoch = task->epoch};
 
 	if (world.canceled)
 		return;
 	snprintf(id, sizeof(id), "a%llu", (unsigned long long)++world.ids);
 	cr_assert_eq(append(fact), 0);
 	if (rnd(3)) {
-		append((struct fact){ .kind = FACT_APPROVAL_GRANT, .approval = id, .by = "ann" });
+		append((struct fact){.kind = FACT_APPROVAL_GRANT, .approval = id, .by = "ann"});
 		world.granted_uses[3]++;
 	}
 	if (rnd(4) == 0)
-		append((struct fact){ .kind = rnd(2) ? FACT_APPROVAL_DENY : FACT_APPROVAL_REVOKE, .approval = id,
-			.by = "bob" });
+		append((struct fact){.kind = rnd(2) ? FACT_APPROVAL_DENY : FACT_APPROVAL_REVOKE,
+			.approval = id,
+			.by = "bob"});
 }
 
 static void pass_time(void)
@@ -309,7 +325,7 @@ static void check(void)
 static void check_summary(void)
 {
 	struct text first = TEXT_INIT, second = TEXT_INIT;
-	struct json_bounds bounds = { 1u << 22, 8, ABOX_STAGE_JOURNAL };
+	struct json_bounds bounds = {1u << 22, 8, ABOX_STAGE_JOURNAL};
 	struct json *array = NULL;
 	struct view copy;
 
@@ -317,7 +333,7 @@ static void check_summary(void)
 	cr_assert_eq(json_parse(first.data, first.len, &bounds, &array, NULL), 0);
 	view_init(&copy);
 	for (size_t i = 0; i < json_count(array); i++) {
-		struct fact fact = { 0 };
+		struct fact fact = {0};
 
 		cr_assert_eq(fact_read_tree(&fact, json_ref(json_element(array, i)), NULL), 0);
 		cr_assert_eq(view_apply(&copy, &fact), 0);
@@ -370,7 +386,7 @@ static void step(void)
 		break;
 	case 13:
 		if (rnd(60) == 0 && !world.canceled) {
-			cr_assert_eq(append((struct fact){ .kind = FACT_TASK_CANCEL, .by = "ann" }), 0);
+			cr_assert_eq(append((struct fact){.kind = FACT_TASK_CANCEL, .by = "ann"}), 0);
 			world.canceled = true;
 		}
 		break;
@@ -403,11 +419,12 @@ Test(view_model, holds_in_random_walks)
 	for (int i = 0; i < (seed ? 1 : walks); i++) {
 		uint64_t s = seed ? strtoull(seed, NULL, 10) : (uint64_t)i + 1;
 
-		fprintf(stderr, i % 1000 == 0 ? "walks from ABOX_SEED=%llu\n" : "", (unsigned long long)s);
+		if (i % 1000 == 0)
+			fprintf(stderr, "walks from ABOX_SEED=%llu\n", (unsigned long long)s);
 		walk(s);
 		dispatches += world.dispatches;
 		replays += world.replays;
 	}
-	cr_assert(seed || (dispatches > 1000 && replays > 1000), "%u dispatches, %u replays: the walk is lame",
-		dispatches, replays);
+	cr_assert(seed || (dispatches > 1000 && replays > 1000),
+		"%u dispatches, %u replays: the walk is lame", dispatches, replays);
 }

@@ -12,7 +12,7 @@
 static struct view view;
 static uint64_t seq;
 static uint64_t now = 1000;
-static const char *living = "";		/* executors that live, as one text */
+static const char *living = ""; /* executors that live, as one text */
 
 static int apply(struct fact fact)
 {
@@ -36,19 +36,27 @@ static int alive(void *userdata, const char *executor, uint64_t handle, abox_err
 
 static struct decide_context context(void)
 {
-	return (struct decide_context){ BOOT, now, 2000000, alive, NULL };
+	return (struct decide_context){BOOT, now, 2000000, alive, NULL};
 }
 
 static void control(uint64_t epoch, const char *executor)
 {
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_CONTROL, .epoch = epoch, .executor = executor }), 0);
+	cr_assert_eq(
+		apply((struct fact){.kind = FACT_TASK_CONTROL, .epoch = epoch, .executor = executor}), 0);
 }
 
 static struct fact intended(const char *id, const char *key, uint64_t epoch)
 {
-	return (struct fact){ .kind = FACT_EFFECT_INTENDED, .effect = id, .key = { key, strlen(key) },
-		.target = { "t", 1 }, .fingerprint = key, .try = 1, .max_tries = 3, .epoch = epoch, .executor = "e1",
-		.handle = 1 };
+	return (struct fact){.kind = FACT_EFFECT_INTENDED,
+		.effect = id,
+		.key = {key, strlen(key)},
+		.target = {"t", 1},
+		.fingerprint = key,
+		.try = 1,
+		.max_tries = 3,
+		.epoch = epoch,
+		.executor = "e1",
+		.handle = 1};
 }
 
 static struct fact derived(const char *id, const char *key, uint64_t epoch)
@@ -61,7 +69,8 @@ static struct fact derived(const char *id, const char *key, uint64_t epoch)
 
 static struct fact of_try(int kind, const char *id, uint64_t try, uint64_t epoch)
 {
-	return (struct fact){ .kind = kind, .effect = id, .try = try, .epoch = epoch, .executor = "e1", .handle = 1 };
+	return (struct fact){
+		.kind = kind, .effect = id, .try = try, .epoch = epoch, .executor = "e1", .handle = 1};
 }
 
 static int state(const char *id)
@@ -73,11 +82,12 @@ static int state(const char *id)
 
 static int begin_code(const char *key, bool is_derived, uint64_t epoch, enum begin_step *retstep)
 {
-	struct wish wish = { .key = key, .derived = is_derived, .fingerprint = key, .target = "t" };
+	struct wish wish = {.key = key, .derived = is_derived, .fingerprint = key, .target = "t"};
 	struct decide_context ctx = context();
 	struct begin_decision decision;
 
-	cr_assert_eq(decide_begin(&view, view_task_get(&view, "job"), epoch, &wish, &ctx, &decision, NULL), 0);
+	cr_assert_eq(
+		decide_begin(&view, view_task_get(&view, "job"), epoch, &wish, &ctx, &decision, NULL), 0);
 	if (retstep)
 		*retstep = decision.step;
 	return decision.step == BEGIN_ANSWER ? decision.code : 0;
@@ -127,27 +137,27 @@ struct row {
 	int kind;
 	uint64_t try;
 	uint32_t verdict;
-	int to;		/* -1: refused, nothing changes */
+	int to; /* -1: refused, nothing changes */
 };
 
 /* Every state against every record: the table of effects 1.3 and nothing else. */
 Test(view, has_the_transitions_of_the_table)
 {
-	static const int kinds[] = { FACT_EFFECT_INTENDED, FACT_EFFECT_DISPATCHED, FACT_EFFECT_COMMITTED,
-		FACT_EFFECT_FAILED, FACT_EFFECT_UNKNOWN, FACT_EFFECT_CANCELED, FACT_EFFECT_VERDICT };
+	static const int kinds[] = {FACT_EFFECT_INTENDED, FACT_EFFECT_DISPATCHED, FACT_EFFECT_COMMITTED,
+		FACT_EFFECT_FAILED, FACT_EFFECT_UNKNOWN, FACT_EFFECT_CANCELED, FACT_EFFECT_VERDICT};
 	static const struct row rows[] = {
-		{ ABOX_EFFECT_INTENDED, FACT_EFFECT_INTENDED, 1, 0, ABOX_EFFECT_INTENDED },	/* taken over */
-		{ ABOX_EFFECT_INTENDED, FACT_EFFECT_DISPATCHED, 1, 0, ABOX_EFFECT_DISPATCHED },
-		{ ABOX_EFFECT_INTENDED, FACT_EFFECT_CANCELED, 1, 0, ABOX_EFFECT_CANCELED },
-		{ ABOX_EFFECT_DISPATCHED, FACT_EFFECT_COMMITTED, 1, 0, ABOX_EFFECT_COMMITTED },
-		{ ABOX_EFFECT_DISPATCHED, FACT_EFFECT_FAILED, 1, 0, ABOX_EFFECT_FAILED },
-		{ ABOX_EFFECT_DISPATCHED, FACT_EFFECT_UNKNOWN, 1, 0, ABOX_EFFECT_UNKNOWN },
-		{ ABOX_EFFECT_UNKNOWN, FACT_EFFECT_COMMITTED, 1, 0, ABOX_EFFECT_COMMITTED },
-		{ ABOX_EFFECT_UNKNOWN, FACT_EFFECT_FAILED, 1, 0, ABOX_EFFECT_FAILED },
-		{ ABOX_EFFECT_UNKNOWN, FACT_EFFECT_VERDICT, 1, ABOX_EFFECT_COMMITTED, ABOX_EFFECT_COMMITTED },
-		{ ABOX_EFFECT_UNKNOWN, FACT_EFFECT_VERDICT, 1, ABOX_EFFECT_ABSENT, ABOX_EFFECT_ABSENT },
-		{ ABOX_EFFECT_UNKNOWN, FACT_EFFECT_VERDICT, 1, ABOX_EFFECT_ABANDONED, ABOX_EFFECT_ABANDONED },
-		{ ABOX_EFFECT_ABSENT, FACT_EFFECT_INTENDED, 2, 0, ABOX_EFFECT_INTENDED },
+		{ABOX_EFFECT_INTENDED, FACT_EFFECT_INTENDED, 1, 0, ABOX_EFFECT_INTENDED}, /* taken over */
+		{ABOX_EFFECT_INTENDED, FACT_EFFECT_DISPATCHED, 1, 0, ABOX_EFFECT_DISPATCHED},
+		{ABOX_EFFECT_INTENDED, FACT_EFFECT_CANCELED, 1, 0, ABOX_EFFECT_CANCELED},
+		{ABOX_EFFECT_DISPATCHED, FACT_EFFECT_COMMITTED, 1, 0, ABOX_EFFECT_COMMITTED},
+		{ABOX_EFFECT_DISPATCHED, FACT_EFFECT_FAILED, 1, 0, ABOX_EFFECT_FAILED},
+		{ABOX_EFFECT_DISPATCHED, FACT_EFFECT_UNKNOWN, 1, 0, ABOX_EFFECT_UNKNOWN},
+		{ABOX_EFFECT_UNKNOWN, FACT_EFFECT_COMMITTED, 1, 0, ABOX_EFFECT_COMMITTED},
+		{ABOX_EFFECT_UNKNOWN, FACT_EFFECT_FAILED, 1, 0, ABOX_EFFECT_FAILED},
+		{ABOX_EFFECT_UNKNOWN, FACT_EFFECT_VERDICT, 1, ABOX_EFFECT_COMMITTED, ABOX_EFFECT_COMMITTED},
+		{ABOX_EFFECT_UNKNOWN, FACT_EFFECT_VERDICT, 1, ABOX_EFFECT_ABSENT, ABOX_EFFECT_ABSENT},
+		{ABOX_EFFECT_UNKNOWN, FACT_EFFECT_VERDICT, 1, ABOX_EFFECT_ABANDONED, ABOX_EFFECT_ABANDONED},
+		{ABOX_EFFECT_ABSENT, FACT_EFFECT_INTENDED, 2, 0, ABOX_EFFECT_INTENDED},
 	};
 
 	for (int from = ABOX_EFFECT_INTENDED; from <= ABOX_EFFECT_ABANDONED; from++)
@@ -200,7 +210,8 @@ Test(view, opens_a_next_try_only_by_name_or_class)
 	cr_assert_eq(apply(y), 0, "idempotent: again under the same key");
 }
 
-/* CANCELED is a guarantee: an effect of which a try may have happened is UNKNOWN again instead (effects 1.3). */
+/* CANCELED is a guarantee: an effect of which a try may have happened is UNKNOWN again instead (effects 1.3).
+ */
 Test(view, cancels_only_what_cannot_have_happened)
 {
 	struct fact again = intended("x", "k", 1);
@@ -210,7 +221,7 @@ Test(view, cancels_only_what_cannot_have_happened)
 	again.try = 2;
 	apply(again);
 	apply(intended("y", "ky", 1));
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_CANCEL, .by = "ann" }), 0);
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_CANCEL, .by = "ann"}), 0);
 	cr_assert_eq(state("x"), ABOX_EFFECT_UNKNOWN);
 	cr_assert_eq(state("y"), ABOX_EFFECT_CANCELED);
 	cr_assert_eq(begin_code("ky", false, 1, NULL), ABOX_E_CANCELED);
@@ -220,7 +231,7 @@ Test(view, cancels_only_what_cannot_have_happened)
 /* Same key, other payload or other class: a conflict (T14-10). */
 Test(view, tells_conflicts)
 {
-	struct wish wish = { .key = "k", .fingerprint = "other", .target = "t" };
+	struct wish wish = {.key = "k", .fingerprint = "other", .target = "t"};
 	struct decide_context ctx = context();
 	struct begin_decision decision;
 
@@ -237,7 +248,8 @@ Test(view, tells_conflicts)
 	cr_assert_eq(decision.code, ABOX_BEGIN_REPLAY);
 }
 
-/* DISPATCHED is IN_PROGRESS while its executor lives, also when it was fenced; then UNKNOWN (effects 1.6, 1.7). */
+/* DISPATCHED is IN_PROGRESS while its executor lives, also when it was fenced; then UNKNOWN
+ * (effects 1.6, 1.7). */
 Test(view, believes_the_lock_and_nothing_else)
 {
 	enum begin_step step;
@@ -264,17 +276,19 @@ Test(view, fences_the_dispatch)
 	cr_assert_eq(apply(intended("x", "k", 1)), 0);
 	effect = view_effect_get(&view, "x");
 	cr_assert_eq(decide_dispatch(&view, effect, 1, 1, "e1", 1, &ctx, &approval, NULL), 0);
-	cr_assert_eq(decide_dispatch(&view, effect, 1, 1, "e1", 2, &ctx, &approval, NULL), ABOX_E_IN_PROGRESS);
+	cr_assert_eq(
+		decide_dispatch(&view, effect, 1, 1, "e1", 2, &ctx, &approval, NULL), ABOX_E_IN_PROGRESS);
 	control(2, "e2");
 	cr_assert_eq(decide_dispatch(&view, effect, 1, 1, "e1", 1, &ctx, &approval, NULL), ABOX_E_FENCED);
-	cr_assert_eq(decide_dispatch(&view, effect, 1, 2, "e2", 1, &ctx, &approval, NULL), ABOX_E_IN_PROGRESS);
+	cr_assert_eq(
+		decide_dispatch(&view, effect, 1, 2, "e2", 1, &ctx, &approval, NULL), ABOX_E_IN_PROGRESS);
 	cr_assert_eq(apply(of_try(FACT_EFFECT_DISPATCHED, "x", 1, 1)), 1, "and no record can do it either");
 }
 
 /* A reworded wish of a later attempt is asked about; a claim binds it for good (effects 1.1, model keys). */
 Test(view, asks_about_reworded_wishes)
 {
-	struct fact claim = { .kind = FACT_EFFECT_CLAIMED, .effect = "w", .of = "x", .by = "ann" };
+	struct fact claim = {.kind = FACT_EFFECT_CLAIMED, .effect = "w", .of = "x", .by = "ann"};
 	struct fact wish = derived("w", "word2", 2);
 	enum begin_step step;
 
@@ -296,7 +310,7 @@ Test(view, asks_about_reworded_wishes)
 	control(3, "e1");
 	begin_code("word2", true, 3, &step);
 	cr_assert_eq(step, BEGIN_MARK_REPLAY, "for good");
-	apply((struct fact){ .kind = FACT_EFFECT_REPLAY, .effect = "x", .epoch = 3 });
+	apply((struct fact){.kind = FACT_EFFECT_REPLAY, .effect = "x", .epoch = 3});
 	begin_code("word3", true, 3, &step);
 	cr_assert_eq(step, BEGIN_INTEND, "once the old ones are claimed, an unknown wish is new");
 }
@@ -316,14 +330,20 @@ Test(view, is_not_ambiguous_about_what_did_not_happen)
 
 static void request_approval(const char *id, uint64_t uses, uint64_t wall)
 {
-	cr_assert_eq(apply((struct fact){ .kind = FACT_APPROVAL_REQUEST, .approval = id, .target = { "t", 1 },
-			     .fingerprint = "k", .uses = uses, .ttl_usec = 500, .wall = wall, .epoch = 1 }),
+	cr_assert_eq(apply((struct fact){.kind = FACT_APPROVAL_REQUEST,
+			     .approval = id,
+			     .target = {"t", 1},
+			     .fingerprint = "k",
+			     .uses = uses,
+			     .ttl_usec = 500,
+			     .wall = wall,
+			     .epoch = 1}),
 		0);
 }
 
 static void answer(int kind, const char *id)
 {
-	cr_assert_eq(apply((struct fact){ .kind = kind, .approval = id, .by = "ann" }), 0);
+	cr_assert_eq(apply((struct fact){.kind = kind, .approval = id, .by = "ann"}), 0);
 }
 
 static int approval_state(const char *id)
@@ -333,7 +353,8 @@ static int approval_state(const char *id)
 	return decide_approval_state(&view, view_approval_get(&view, id), &ctx);
 }
 
-/* Deny and revoke win until used, in any order; uses are counted; time is that of the boot (effects 1.9, 1.10). */
+/* Deny and revoke win until used, in any order; uses are counted; time is that of the boot
+ * (effects 1.9, 1.10). */
 Test(view, judges_approvals)
 {
 	struct fact sent;
@@ -361,11 +382,12 @@ Test(view, judges_approvals)
 	sent.approval = "c";
 	cr_assert_eq(apply(sent), 0);
 	cr_assert_eq(approval_state("c"), ABOX_APPROVAL_GRANTED, "one of two uses is left");
-	apply((struct fact){ .kind = FACT_TASK_CANCEL, .by = "ann" });
+	apply((struct fact){.kind = FACT_TASK_CANCEL, .by = "ann"});
 	cr_assert_eq(approval_state("c"), ABOX_APPROVAL_CLOSED);
 }
 
-/* A grant lapses with its boot, unless it was asked for in wall time; wall time never goes back (effects 1.10). */
+/* A grant lapses with its boot, unless it was asked for in wall time; wall time never goes back
+ * (effects 1.10). */
 Test(view, lets_grants_lapse_at_reboot)
 {
 	struct decide_context ctx = context();
@@ -377,11 +399,13 @@ Test(view, lets_grants_lapse_at_reboot)
 	ctx.boot = "00000000-0000-4000-8000-000000000002";
 	ctx.boot_usec = 1;
 	ctx.wall_usec = 1000000;
-	cr_assert_eq(decide_approval_state(&view, view_approval_get(&view, "a"), &ctx), ABOX_APPROVAL_EXPIRED);
-	cr_assert_eq(decide_approval_state(&view, view_approval_get(&view, "w"), &ctx), ABOX_APPROVAL_GRANTED);
-	apply((struct fact){ .kind = FACT_NONE });
+	cr_assert_eq(
+		decide_approval_state(&view, view_approval_get(&view, "a"), &ctx), ABOX_APPROVAL_EXPIRED);
+	cr_assert_eq(
+		decide_approval_state(&view, view_approval_get(&view, "w"), &ctx), ABOX_APPROVAL_GRANTED);
+	apply((struct fact){.kind = FACT_NONE});
 	seq += 1000;
-	apply((struct fact){ .kind = FACT_TASK_HEARTBEAT, .epoch = 1 });
+	apply((struct fact){.kind = FACT_TASK_HEARTBEAT, .epoch = 1});
 	cr_assert_eq(decide_approval_state(&view, view_approval_get(&view, "w"), &ctx), ABOX_APPROVAL_EXPIRED,
 		"a clock set back gives no time back: the newest record is later");
 }
@@ -395,7 +419,8 @@ Test(view, waits_for_the_settle_time)
 	view_effect_get(&view, "x")->settle_usec = 100;
 	ctx = context();
 	ctx.boot_usec = now + 99;
-	cr_assert_eq(decide_verdict(view_effect_get(&view, "x"), ABOX_EFFECT_ABSENT, &ctx, NULL), ABOX_E_BUSY);
+	cr_assert_eq(
+		decide_verdict(view_effect_get(&view, "x"), ABOX_EFFECT_ABSENT, &ctx, NULL), ABOX_E_BUSY);
 	cr_assert_eq(decide_verdict(view_effect_get(&view, "x"), ABOX_EFFECT_COMMITTED, &ctx, NULL), 0);
 	ctx.boot_usec = now + 100;
 	cr_assert_eq(decide_verdict(view_effect_get(&view, "x"), ABOX_EFFECT_ABSENT, &ctx, NULL), 0);
@@ -404,7 +429,7 @@ Test(view, waits_for_the_settle_time)
 /* After the boundary: in order, one by one, and the approvals were used up by the boundary record itself. */
 Test(view, keeps_order_after_the_boundary)
 {
-	static const char *const effects[] = { "x", "y", NULL }, *const artifacts[] = { "art", NULL };
+	static const char *const effects[] = {"x", "y", NULL}, *const artifacts[] = {"art", NULL};
 	struct fact x = intended("x", "k", 1), y = intended("y", "ky", 1);
 	struct decide_context ctx = context();
 	struct view_approval *approval;
@@ -412,23 +437,31 @@ Test(view, keeps_order_after_the_boundary)
 	x.deferred = y.deferred = x.needs_approval = 1;
 	apply(x);
 	apply(y);
-	cr_assert_eq(decide_dispatch(&view, view_effect_get(&view, "x"), 1, 1, "e1", 1, &ctx, &approval, NULL),
+	cr_assert_eq(
+		decide_dispatch(&view, view_effect_get(&view, "x"), 1, 1, "e1", 1, &ctx, &approval, NULL),
 		ABOX_E_STATE);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_BOUNDARY, .epoch = 1, .change_set = "c",
-			     .artifacts = artifacts, .effects = effects }),
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_BOUNDARY,
+			     .epoch = 1,
+			     .change_set = "c",
+			     .artifacts = artifacts,
+			     .effects = effects}),
 		0);
 	cr_assert_eq(decide_status(&view, view_task_get(&view, "job"), &ctx, NULL), ABOX_TASK_COMMITTING);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_CANCEL, .by = "ann" }), 1, "too late to cancel");
-	cr_assert_eq(decide_dispatch(&view, view_effect_get(&view, "x"), 1, 1, "e1", 1, &ctx, &approval, NULL),
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_CANCEL, .by = "ann"}), 1, "too late to cancel");
+	cr_assert_eq(
+		decide_dispatch(&view, view_effect_get(&view, "x"), 1, 1, "e1", 1, &ctx, &approval, NULL),
 		ABOX_E_STATE);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_STEP, .step = 1, .epoch = 1 }), 0);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_STEP, .step = 2, .epoch = 1 }), 0);
-	cr_assert_eq(decide_dispatch(&view, view_effect_get(&view, "x"), 1, 1, "e1", 1, &ctx, &approval, NULL), 0);
-	cr_assert_eq(decide_dispatch(&view, view_effect_get(&view, "y"), 1, 1, "e1", 1, &ctx, &approval, NULL),
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_STEP, .step = 1, .epoch = 1}), 0);
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_STEP, .step = 2, .epoch = 1}), 0);
+	cr_assert_eq(
+		decide_dispatch(&view, view_effect_get(&view, "x"), 1, 1, "e1", 1, &ctx, &approval, NULL), 0);
+	cr_assert_eq(
+		decide_dispatch(&view, view_effect_get(&view, "y"), 1, 1, "e1", 1, &ctx, &approval, NULL),
 		ABOX_E_STATE);
 	apply(of_try(FACT_EFFECT_DISPATCHED, "x", 1, 1));
 	apply(of_try(FACT_EFFECT_COMMITTED, "x", 1, 1));
-	cr_assert_eq(decide_dispatch(&view, view_effect_get(&view, "y"), 1, 1, "e1", 1, &ctx, &approval, NULL), 0);
+	cr_assert_eq(
+		decide_dispatch(&view, view_effect_get(&view, "y"), 1, 1, "e1", 1, &ctx, &approval, NULL), 0);
 	apply(of_try(FACT_EFFECT_DISPATCHED, "y", 1, 1));
 	cr_assert(!view_task_is_published(&view, view_task_get(&view, "job")));
 	apply(of_try(FACT_EFFECT_COMMITTED, "y", 1, 1));
@@ -440,14 +473,15 @@ Test(view, takes_a_lease_for_what_it_is)
 {
 	struct decide_context ctx;
 
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_CONTROL, .epoch = 2, .executor = "e1", .lease_usec = 50 }),
+	cr_assert_eq(apply((struct fact){
+			     .kind = FACT_TASK_CONTROL, .epoch = 2, .executor = "e1", .lease_usec = 50}),
 		0);
 	ctx = context();
 	cr_assert_eq(decide_status(&view, view_task_get(&view, "job"), &ctx, NULL), ABOX_TASK_RUNNING);
 	ctx.boot_usec += 50;
 	cr_assert_eq(decide_status(&view, view_task_get(&view, "job"), &ctx, NULL), ABOX_TASK_RESUMABLE);
 	now += 40;
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_HEARTBEAT, .epoch = 2 }), 0);
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_HEARTBEAT, .epoch = 2}), 0);
 	cr_assert_eq(decide_status(&view, view_task_get(&view, "job"), &ctx, NULL), ABOX_TASK_RUNNING);
 	now -= 40;
 }
@@ -460,12 +494,13 @@ Test(view, keeps_the_tombstone)
 	apply(intended("z", "kz", 1));
 	apply(of_try(FACT_EFFECT_DISPATCHED, "z", 1, 1));
 	apply(of_try(FACT_EFFECT_COMMITTED, "z", 1, 1));
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_END, .status = ABOX_TASK_FINISHED, .epoch = 1 }), 0);
+	cr_assert_eq(
+		apply((struct fact){.kind = FACT_TASK_END, .status = ABOX_TASK_FINISHED, .epoch = 1}), 0);
 	cr_assert_eq(state("x"), ABOX_EFFECT_UNKNOWN);
 	cr_assert_eq(state("y"), -1);
 	cr_assert_eq(state("z"), -1);
 	cr_assert_eq(begin_code("kz", false, 1, NULL), ABOX_E_ALREADY);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_CONTROL, .epoch = 2 }), 1);
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_CONTROL, .epoch = 2}), 1);
 	cr_assert_eq(view_keep_from(&view), view_effect_get(&view, "x")->first_seq);
 }
 
@@ -475,7 +510,7 @@ Test(view, distrusts_a_copied_journal)
 	enum begin_step step;
 
 	apply(intended("x", "k", 1));
-	cr_assert_eq(apply((struct fact){ .kind = FACT_JOURNAL_ADOPTED }), 0);
+	cr_assert_eq(apply((struct fact){.kind = FACT_JOURNAL_ADOPTED}), 0);
 	cr_assert_eq(state("x"), ABOX_EFFECT_UNKNOWN);
 	begin_code("own", false, 1, &step);
 	cr_assert_eq(step, BEGIN_MARK_AMBIGUOUS);
@@ -489,18 +524,18 @@ Test(view, puts_foreign_records_aside)
 	cr_assert_eq(apply(fact), 1);
 	fact.task = "nobody";
 	cr_assert_eq(apply(fact), 1);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_TASK_END, .status = ABOX_TASK_RUNNING, .epoch = 1 }), 1);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_APPROVAL_GRANT, .approval = "no" }), 1);
-	cr_assert_eq(apply((struct fact){ .kind = FACT_STAGE_END, .name = "s", .epoch = 1 }), 1);
+	cr_assert_eq(apply((struct fact){.kind = FACT_TASK_END, .status = ABOX_TASK_RUNNING, .epoch = 1}), 1);
+	cr_assert_eq(apply((struct fact){.kind = FACT_APPROVAL_GRANT, .approval = "no"}), 1);
+	cr_assert_eq(apply((struct fact){.kind = FACT_STAGE_END, .name = "s", .epoch = 1}), 1);
 }
 
 /* Keys of any bytes come back from a record as they were. */
 Test(fact, carries_any_bytes)
 {
-	struct fact fact = intended("x", "a\n\xff\x01z", 1), back = { 0 };
+	struct fact fact = intended("x", "a\n\xff\x01z", 1), back = {0};
 	struct text text = TEXT_INIT;
 
-	fact.result = (struct fact_bytes){ "a\0b", 3 };
+	fact.result = (struct fact_bytes){"a\0b", 3};
 	fact.code = -7;
 	fact_write(&text, &fact);
 	cr_assert_eq(fact_read(&back, FACT_EFFECT_INTENDED, text.data, text.len, NULL), 0, "%s", text.data);
@@ -517,11 +552,11 @@ Test(fact, carries_any_bytes)
 /* A body that is no record of ours is refused, not half believed. */
 Test(fact, refuses_wrong_types)
 {
-	static const char *const bodies[] = { "{\"try\":\"1\"}", "{\"try\":-1}", "{\"class\":\"odd\"}", "{\"effects\":[1]}",
-		"{\"key_hex\":\"xy\"}" };
+	static const char *const bodies[] = {"{\"try\":\"1\"}", "{\"try\":-1}", "{\"class\":\"odd\"}",
+		"{\"effects\":[1]}", "{\"key_hex\":\"xy\"}"};
 
 	for (size_t i = 0; i < ELEMENTSOF(bodies); i++) {
-		struct fact fact = { 0 };
+		struct fact fact = {0};
 
 		cr_assert_eq(fact_read(&fact, FACT_EFFECT_INTENDED, bodies[i], strlen(bodies[i]), NULL),
 			ABOX_E_DAMAGED, "%s", bodies[i]);

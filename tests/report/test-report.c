@@ -32,7 +32,8 @@ static void note(abox_journal *journal, const char *task, const char *type, cons
 	cr_assert_eq(abox_journal_append(journal, &entry, NULL, NULL), 0, "%s", type);
 }
 
-/* A whole run: who, where, what was reachable, used, changed, approved, verified, how it ended, what is unknown. */
+/* A whole run: who, where, what was reachable, used, changed, approved, verified, how it ended, what is
+ * unknown. */
 static void live_a_life(abox_journal *journal)
 {
 	struct abox_task_options options;
@@ -47,13 +48,16 @@ static void live_a_life(abox_journal *journal)
 	options.description = "fix issue 17";
 	cr_assert_eq(abox_task_open(journal, "job", &options, &task, NULL), ABOX_TASK_NEW);
 	note(journal, "job", "box.start",
-		"{\"record\":{\"backend\":\"namespaces\",\"plan_digest\":\"abc\"},\"plan\":{\"spec\":{\"network\":{\"mode\":"
-		"\"allow\",\"allow\":[{\"host\":\"forge.test\"}]}},\"waived\":[\"disk\"],\"enforcement\":[{\"name\":\"pids\","
+		"{\"record\":{\"backend\":\"namespaces\",\"plan_digest\":\"abc\"},\"plan\":{\"spec\":{"
+		"\"network\":{\"mode\":"
+		"\"allow\",\"allow\":[{\"host\":\"forge.test\"}]}},\"waived\":[\"disk\"],\"enforcement\":[{"
+		"\"name\":\"pids\","
 		"\"status\":\"watched\"}]}}");
 	note(journal, "job", "box.verify", "{\"proven\":[1,2,3],\"mismatches\":[]}");
 	note(journal, "job", "command.start", "{\"command\":1}");
 	note(journal, "job", "command.end",
-		"{\"command\":1,\"cause\":\"exited\",\"exit_code\":1,\"stderr_tail\":\"bad \\u001b[31mred\"}");
+		"{\"command\":1,\"cause\":\"exited\",\"exit_code\":1,\"stderr_tail\":\"bad "
+		"\\u001b[31mred\"}");
 	note(journal, "job", "net.allow", "{\"host\":\"forge.test\"}");
 	note(journal, "job", "net.allow", "{\"host\":\"forge.test\"}");
 	note(journal, "job", "net.deny", "{\"host\":\"evil.test\",\"rule\":\"default\"}");
@@ -66,7 +70,9 @@ static void live_a_life(abox_journal *journal)
 	test_options(&wish, ABOX_EFFECT_OPAQUE, "pr", "forge.test/pulls", "body");
 	wish.approval_text = "open the pull request";
 	cr_assert_eq(abox_effect_run(task, &wish, done, NULL, NULL, &effect, &error), ABOX_E_APPROVAL);
-	cr_assert_eq(abox_approval_grant(journal, abox_error_get_place(error) + strlen("approval "), "\xff ann", "fine", NULL), 0);
+	cr_assert_eq(abox_approval_grant(journal, abox_error_get_place(error) + strlen("approval "),
+			     "\xff ann", "fine", NULL),
+		0);
 	abox_error_free(error);
 	cr_assert_eq(abox_effect_run(task, &wish, done, NULL, NULL, &effect, NULL), ABOX_EFFECT_COMMITTED);
 	abox_effect_unref(effect);
@@ -78,13 +84,14 @@ static void live_a_life(abox_journal *journal)
 
 Test(report, tells_the_whole_story)
 {
-	static const char *const in_json[] = { "\"identity\":\"user:1842\"", "\"backend\":\"namespaces\"",
-		"\"host\":\"forge.test\",\"count\":2", "\"host\":\"evil.test\"", "\"name\":\"forge\"", "report.xml",
-		"\"by\":\"\\\\xff ann\"", "https://forge.test/pulls/7", "\"proven\":3", "\"status\":\"finished\"",
-		"\"outcome\":\"merged\"", "\"not_enforced\":[\"pids\"]", "agent/17" };
-	static const char *const in_text[] = { "user:1842", "namespaces", "forge.test (2)", "evil.test", "by \\xff ann",
-		"3 probes proven", "! effect eff-", "not known", "! resource agent/17", "merged", "1 of them failed",
-		"COMMITTED", "UNKNOWN" };
+	static const char *const in_json[] = {"\"identity\":\"user:1842\"", "\"backend\":\"namespaces\"",
+		"\"host\":\"forge.test\",\"count\":2", "\"host\":\"evil.test\"", "\"name\":\"forge\"",
+		"report.xml", "\"by\":\"\\\\xff ann\"", "https://forge.test/pulls/7", "\"proven\":3",
+		"\"status\":\"finished\"", "\"outcome\":\"merged\"", "\"not_enforced\":[\"pids\"]",
+		"agent/17"};
+	static const char *const in_text[] = {"user:1842", "namespaces", "forge.test (2)", "evil.test",
+		"by \\xff ann", "3 probes proven", "! effect eff-", "not known", "! resource agent/17",
+		"merged", "1 of them failed", "COMMITTED", "UNKNOWN"};
 	abox_journal *journal = test_open();
 	abox_report *report = NULL;
 	char *json = NULL, *text = NULL;
@@ -144,10 +151,11 @@ Test(report, knows_what_is_not_there)
 /* Bodies of any shape make no wrong report and no crash. */
 Test(report, bears_odd_bodies)
 {
-	static const char *const types[] = { "box.start", "box.stop", "box.verify", "command.end", "net.allow", "net.deny",
-		"credential.use", "artifact", "snapshot", "apply", "tool.call", "note", "resource.created" };
-	static const char *const bodies[] = { "{}", "{\"host\":7,\"name\":[],\"record\":null,\"plan\":\"x\"}",
-		"{\"exit_code\":\"0\",\"cause\":{},\"proven\":5,\"duty\":\"no\"}" };
+	static const char *const types[] = {"box.start", "box.stop", "box.verify", "command.end", "net.allow",
+		"net.deny", "credential.use", "artifact", "snapshot", "apply", "tool.call", "note",
+		"resource.created"};
+	static const char *const bodies[] = {"{}", "{\"host\":7,\"name\":[],\"record\":null,\"plan\":\"x\"}",
+		"{\"exit_code\":\"0\",\"cause\":{},\"proven\":5,\"duty\":\"no\"}"};
 	abox_journal *journal = test_open();
 	abox_report *report = NULL;
 	char *text = NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Tasks: how they are found, stages and retries, checkpoints, resume, cancel by phase, the commit boundary, cleanup. */
+/* Tasks: how they are found, stages and retries, checkpoints, resume, cancel by phase, the commit boundary,
+ * cleanup. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <stdio.h>
@@ -11,7 +12,8 @@
 
 TestSuite(task, .init = test_setup, .fini = test_teardown, .timeout = 60);
 
-static int open_status(abox_journal *journal, uint32_t access, uint32_t takeover, uint64_t lease, abox_task **ret)
+static int open_status(
+	abox_journal *journal, uint32_t access, uint32_t takeover, uint64_t lease, abox_task **ret)
 {
 	struct abox_task_options options;
 	abox_task *task = NULL;
@@ -71,7 +73,7 @@ Test(task, tells_how_it_is_found)
 /* Names that could not be printed are refused. */
 Test(task, refuses_odd_ids)
 {
-	static const char *const ids[] = { "", "a\nb", "\xff", "a\x7f" };
+	static const char *const ids[] = {"", "a\nb", "\xff", "a\x7f"};
 	abox_journal *journal = test_open();
 	abox_task *task = NULL;
 
@@ -92,7 +94,8 @@ Test(task, refuses_late_duplicates)
 	int status;
 
 	test_options(&options, ABOX_EFFECT_OPAQUE, "k", "t", "b");
-	cr_assert_eq(abox_effect_run(task, &options, do_it, NULL, NULL, &effect, NULL), ABOX_EFFECT_COMMITTED);
+	cr_assert_eq(
+		abox_effect_run(task, &options, do_it, NULL, NULL, &effect, NULL), ABOX_EFFECT_COMMITTED);
 	abox_effect_unref(effect);
 	cr_assert_eq(abox_task_open(journal, "job", NULL, &late, NULL), ABOX_TASK_RUNNING);
 	cr_assert_eq(abox_task_end(task, "done", NULL), 0);
@@ -181,16 +184,18 @@ static int sleeping_owner(void *userdata)
 	abox_task *task = test_control(journal, "job", 0, NULL);
 
 	test_options(&options, ABOX_EFFECT_OPAQUE, "k", "t", "b");
-	if (abox_effect_begin(task, &options, &effect, NULL) != ABOX_BEGIN_GO || abox_effect_dispatch(effect, NULL) < 0)
+	if (abox_effect_begin(task, &options, &effect, NULL) != ABOX_BEGIN_GO ||
+		abox_effect_dispatch(effect, NULL) < 0)
 		return 2;
 	if (write(*(int *)userdata, "x", 1) != 1)
 		return 3;
 	sleep(60);
-	outside_happen("k");	/* the first byte leaves */
+	outside_happen("k"); /* the first byte leaves */
 	return 0;
 }
 
-/* Takeover by kill: the owner is seen dead before control is given, so nothing of it slips through (effects 1.8). */
+/* Takeover by kill: the owner is seen dead before control is given, so nothing of it slips through
+ * (effects 1.8). */
 Test(task, kills_the_owner_on_demand)
 {
 	abox_journal *journal;
@@ -247,7 +252,8 @@ Test(task, fences_a_stopped_owner)
 	task = test_control(journal, "job", ABOX_TAKEOVER_FENCE, &status);
 	cr_assert_eq(status, ABOX_TASK_RUNNING);
 	test_options(&options, ABOX_EFFECT_OPAQUE, "k", "t", "b");
-	cr_assert_eq(abox_effect_run(task, &options, do_it, NULL, (void *)"k", &effect, NULL), ABOX_EFFECT_COMMITTED);
+	cr_assert_eq(abox_effect_run(task, &options, do_it, NULL, (void *)"k", &effect, NULL),
+		ABOX_EFFECT_COMMITTED);
 	abox_effect_unref(effect);
 	kill(pid, SIGCONT);
 	cr_assert_eq(test_join(pid, 10), 0);
@@ -275,12 +281,16 @@ Test(task, retries_stages_within_bounds)
 		uint64_t wait = run == 1 ? 1000 : run == 2 ? 2000 : 3000;
 
 		cr_assert_eq(abox_task_stage_begin(task, "install", ABOX_STAGE_REPEATABLE, &policy, NULL), 1);
-		cr_assert_eq(abox_task_stage_begin(task, "install", ABOX_STAGE_REPEATABLE, &policy, NULL), ABOX_E_STATE);
-		cr_assert_eq(abox_task_stage_fail(task, "install", ABOX_STAGE_CAUSE_REGISTRY, "timeout", &delay, NULL), run < 4);
+		cr_assert_eq(abox_task_stage_begin(task, "install", ABOX_STAGE_REPEATABLE, &policy, NULL),
+			ABOX_E_STATE);
+		cr_assert_eq(abox_task_stage_fail(
+				     task, "install", ABOX_STAGE_CAUSE_REGISTRY, "timeout", &delay, NULL),
+			run < 4);
 		if (run < 4)
 			cr_assert(delay <= wait && delay >= wait * 98 / 100, "%d", (int)delay);
 	}
-	cr_assert_eq(abox_task_stage_begin(task, "install", ABOX_STAGE_REPEATABLE, &policy, NULL), ABOX_E_LIMIT);
+	cr_assert_eq(
+		abox_task_stage_begin(task, "install", ABOX_STAGE_REPEATABLE, &policy, NULL), ABOX_E_LIMIT);
 	cr_assert_eq(abox_task_stage_begin(task, "run", ABOX_STAGE_REPEATABLE, &policy, NULL), 1);
 	cr_assert_eq(abox_task_stage_fail(task, "run", ABOX_STAGE_CAUSE_TESTS, "2 failed", &delay, NULL), 0);
 	cr_assert_eq(abox_task_stage_begin(task, "run", ABOX_STAGE_REPEATABLE, &policy, NULL), ABOX_E_LIMIT);
@@ -321,7 +331,8 @@ Test(task, resumes_by_a_plan)
 	cr_assert_not_null(strstr(json, "{\"name\":\"install\",\"do\":\"run\""), "%s", json);
 	cr_assert_not_null(strstr(json, "{\"name\":\"publish\",\"do\":\"ask\""), "%s", json);
 	abox_free(json);
-	cr_assert_eq(abox_task_resume(journal, "job", NULL, NULL, NULL, &task, &json, NULL), ABOX_TASK_RESUMABLE);
+	cr_assert_eq(
+		abox_task_resume(journal, "job", NULL, NULL, NULL, &task, &json, NULL), ABOX_TASK_RESUMABLE);
 	abox_free(json);
 	cr_assert_eq(abox_task_get_checkpoint(task, &name, &snapshot, &state, &len, NULL), 1);
 	cr_assert_str_eq(name, "cloned");
@@ -330,7 +341,8 @@ Test(task, resumes_by_a_plan)
 	cr_assert_eq(memcmp(state, "\0\1\2", 3), 0);
 	cr_assert_eq(abox_task_stage_begin(task, "clone", ABOX_STAGE_REPEATABLE, NULL, NULL), 0);
 	cr_assert_eq(abox_task_stage_begin(task, "install", ABOX_STAGE_REPEATABLE, NULL, NULL), 1);
-	cr_assert_eq(abox_task_stage_begin(task, "publish", ABOX_STAGE_CONSEQUENTIAL, NULL, NULL), ABOX_E_UNKNOWN);
+	cr_assert_eq(
+		abox_task_stage_begin(task, "publish", ABOX_STAGE_CONSEQUENTIAL, NULL, NULL), ABOX_E_UNKNOWN);
 	cr_assert_eq(abox_task_stage_decide(task, "publish", 0, "ann", NULL), 0);
 	cr_assert_eq(abox_task_stage_begin(task, "publish", ABOX_STAGE_CONSEQUENTIAL, NULL, NULL), 1);
 	abox_free(name);
@@ -349,7 +361,8 @@ static int die_dispatched(void *userdata)
 	abox_effect *effect = NULL;
 
 	for (int i = 0; i < 2; i++) {
-		test_options(&options, i ? ABOX_EFFECT_CHECKABLE : ABOX_EFFECT_OPAQUE, i ? "c" : "o", "t", "b");
+		test_options(
+			&options, i ? ABOX_EFFECT_CHECKABLE : ABOX_EFFECT_OPAQUE, i ? "c" : "o", "t", "b");
 		if (abox_effect_begin(task, &options, &effect, NULL) != ABOX_BEGIN_GO ||
 			abox_effect_dispatch(effect, NULL) != 0)
 			return 1;
@@ -373,7 +386,8 @@ Test(task, reconciles_when_it_resumes)
 
 	cr_assert_eq(test_child(die_dispatched, NULL), -SIGKILL);
 	journal = test_open();
-	cr_assert_eq(abox_task_resume(journal, "job", NULL, found, NULL, &task, &json, NULL), ABOX_TASK_RESUMABLE);
+	cr_assert_eq(
+		abox_task_resume(journal, "job", NULL, found, NULL, &task, &json, NULL), ABOX_TASK_RESUMABLE);
 	cr_assert_not_null(strstr(json, "\"state\":\"UNKNOWN\",\"do\":\"ask\""), "%s", json);
 	cr_assert_not_null(strstr(json, "\"state\":\"COMMITTED\",\"do\":\"replay\""), "%s", json);
 	abox_free(json);
@@ -417,7 +431,8 @@ Test(task, is_canceled_from_another_process)
 	cr_assert_eq(abox_task_stage_begin(task, "run", ABOX_STAGE_REPEATABLE, NULL, NULL), ABOX_E_CANCELED);
 	cr_assert_eq(abox_task_end(task, NULL, &error), ABOX_E_IN_PROGRESS);
 	abox_error_free(error);
-	cr_assert_eq(abox_effect_finish(sent, ABOX_DONE_COMMITTED, NULL, NULL), ABOX_EFFECT_COMMITTED, "late, and true");
+	cr_assert_eq(abox_effect_finish(sent, ABOX_DONE_COMMITTED, NULL, NULL), ABOX_EFFECT_COMMITTED,
+		"late, and true");
 	cr_assert_eq(abox_task_cancel(journal, "job", "bob", NULL, &json, NULL), 1, "it was canceled before");
 	cr_assert_not_null(strstr(json, abox_effect_get_id(intended)));
 	cr_assert_lt(strstr(json, abox_effect_get_id(intended)), strstr(json, "\"done\""));
@@ -474,7 +489,7 @@ Test(task, is_abandoned_by_name)
 
 struct committer {
 	int drift;
-	int fail_at;	/* kill at this step, or stop with UNKNOWN where negative */
+	int fail_at; /* kill at this step, or stop with UNKNOWN where negative */
 	int steps;
 };
 
@@ -510,12 +525,13 @@ static int send(abox_effect *effect, void *userdata)
 {
 	size_t len = 0;
 
-	return step(userdata, abox_effect_get_payload(effect, &len)) < 0 ? ABOX_DONE_UNCLEAR : ABOX_DONE_COMMITTED;
+	return step(userdata, abox_effect_get_payload(effect, &len)) < 0 ? ABOX_DONE_UNCLEAR
+									 : ABOX_DONE_COMMITTED;
 }
 
 static int commit(abox_task *task, struct committer *committer)
 {
-	static const char *const artifacts[] = { "art-1", NULL };
+	static const char *const artifacts[] = {"art-1", NULL};
 	struct abox_commit_options options;
 
 	abox_commit_options_init(&options);
@@ -546,7 +562,7 @@ static int defer(abox_task *task, const char *key, const char *approval)
 /* Nothing is visible before the boundary; then everything, in order, once. */
 Test(task, commits_in_order)
 {
-	struct committer committer = { 0 };
+	struct committer committer = {0};
 	struct abox_effect_options options;
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
@@ -566,7 +582,9 @@ Test(task, commits_in_order)
 	committer.drift = 0;
 	cr_assert_eq(commit(task, &committer), 0);
 	cr_assert_eq(committer.steps, 4);
-	cr_assert_eq(outside_count("set-1") + outside_count("art-1") + outside_count("d1") + outside_count("d2"), 4);
+	cr_assert_eq(
+		outside_count("set-1") + outside_count("art-1") + outside_count("d1") + outside_count("d2"),
+		4);
 	cr_assert_eq(commit(task, &committer), 0, "again: nothing is left");
 	cr_assert_eq(committer.steps, 4);
 	cr_assert_eq(abox_task_cancel(journal, "job", "ann", NULL, NULL, NULL), ABOX_E_ALREADY);
@@ -579,7 +597,7 @@ Test(task, commits_in_order)
 
 static int commit_and_die(void *userdata)
 {
-	struct committer committer = { .fail_at = *(int *)userdata };
+	struct committer committer = {.fail_at = *(int *)userdata};
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
 
@@ -588,11 +606,12 @@ static int commit_and_die(void *userdata)
 	return commit(task, &committer) == 0 ? 0 : 2;
 }
 
-/* Killed in any step: change set and artifacts are redone, an effect on the way is UNKNOWN and stops the rest. */
+/* Killed in any step: change set and artifacts are redone, an effect on the way is UNKNOWN and stops the
+ * rest. */
 Test(task, goes_on_after_a_crash_behind_the_boundary)
 {
 	for (int at = 1; at <= 4; at++) {
-		struct committer committer = { 0 };
+		struct committer committer = {0};
 		abox_journal *journal;
 		abox_task *task;
 		char *json = NULL, id[64];
@@ -615,7 +634,9 @@ Test(task, goes_on_after_a_crash_behind_the_boundary)
 			snprintf(id, sizeof(id), "%.36s", strstr(json, "eff-"));
 			abox_free(json);
 			usleep(1000);
-			cr_assert_eq(abox_effect_resolve(journal, id, ABOX_VERDICT_ABSENT, "ann", NULL, 0, 0, NULL), 0);
+			cr_assert_eq(abox_effect_resolve(
+					     journal, id, ABOX_VERDICT_ABSENT, "ann", NULL, 0, 0, NULL),
+				0);
 			cr_assert_eq(commit(task, &committer), 0);
 		}
 		cr_assert_eq(outside_count("d1"), 1);
@@ -631,7 +652,7 @@ Test(task, goes_on_after_a_crash_behind_the_boundary)
 /* Approvals of deferred effects are used up by the boundary itself, so that none can lapse half way. */
 Test(task, takes_approvals_at_the_boundary)
 {
-	struct committer committer = { 0 };
+	struct committer committer = {0};
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
 	char *json = NULL, id[64];
@@ -653,7 +674,7 @@ Test(task, takes_approvals_at_the_boundary)
 /* A cancel before the boundary: nothing is ever published. */
 Test(task, commits_nothing_after_a_cancel)
 {
-	struct committer committer = { 0 };
+	struct committer committer = {0};
 	abox_journal *journal = test_open();
 	abox_task *task = test_control(journal, "job", 0, NULL);
 
@@ -683,7 +704,8 @@ Test(task, cleans_up_by_its_ledger)
 	cr_assert_eq(abox_task_add_resource(task, "vm", "stuck", NULL, 1, NULL), 0);
 	cr_assert_eq(abox_task_add_resource(task, "pr", "17", NULL, 0, NULL), 0);
 	cr_assert_eq(test_child(cancel, NULL), 0);
-	cr_assert_eq(abox_task_add_resource(task, "vm", "late", NULL, 1, NULL), 0, "what exists is noted after a cancel too");
+	cr_assert_eq(abox_task_add_resource(task, "vm", "late", NULL, 1, NULL), 0,
+		"what exists is noted after a cancel too");
 	cr_assert_eq(abox_task_cleanup(task, remove_it, NULL, NULL), 1);
 	cr_assert_eq(outside_count(NULL), 3);
 	cr_assert_eq(abox_task_end(task, NULL, NULL), 0);
