@@ -65,7 +65,7 @@ static int view_load(void *userdata, const char *summary, size_t len, abox_error
 	return 0;
 }
 
-static int read_record(struct fact *fact, const struct journal_record *record, abox_error **reterr)
+int engine_read(struct fact *fact, const struct journal_record *record, abox_error **reterr)
 {
 	int kind = fact_kind_of(record->type), r = 0;
 
@@ -92,7 +92,7 @@ static int apply_record(struct view *view, const struct journal_record *record, 
 	struct fact fact = {0};
 	int r;
 
-	r = read_record(&fact, record, reterr);
+	r = engine_read(&fact, record, reterr);
 	if (r >= 0)
 		r = view_apply(view, &fact);
 	fact_clear(&fact);
@@ -423,7 +423,7 @@ static int fact_visit(void *userdata, const struct journal_record *record, abox_
 
 	if (record->seq != call->seq)
 		return 0;
-	r = read_record(call->fact, record, reterr);
+	r = engine_read(call->fact, record, reterr);
 	call->fact->task = NULL; /* belongs to the record */
 	call->found = r >= 0;
 	return r < 0 ? r : 1;
@@ -444,7 +444,7 @@ int engine_fact(abox_journal *journal, uint64_t seq, struct fact *ret, abox_erro
 	return r < 0 ? r : 0;
 }
 
-static int take_bytes(abox_journal *journal, const struct fact_bytes *bytes, const char *blob, char **retdata,
+int engine_take(abox_journal *journal, const struct fact_bytes *bytes, const char *blob, char **retdata,
 	size_t *retlen, abox_error **reterr)
 {
 	*retdata = NULL;
@@ -474,7 +474,7 @@ int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdat
 	r = engine_fact(journal, seq, &fact, reterr);
 	if (r < 0)
 		return r;
-	r = take_bytes(journal, payload ? &fact.payload : &fact.result,
+	r = engine_take(journal, payload ? &fact.payload : &fact.result,
 		payload ? fact.payload_blob : fact.result_blob, &data, &len, reterr);
 	if (r >= 0 && fact.reason && !(reason = strdup(fact.reason)))
 		r = ABOX_E_MEMORY;
@@ -559,6 +559,33 @@ static int history_of_task(abox_journal *journal, const char *task, struct view 
 	return r;
 }
 
+/* From the first record that was not pruned: what is open is whole, as its records are never pruned. */
+static int history_of_all(abox_journal *journal, struct view *view, abox_error **reterr)
+{
+	struct abox_journal_record record = ABOX_JOURNAL_RECORD_INIT;
+	abox_journal_reader *reader = NULL;
+	int r;
+
+	r = abox_journal_reader_new(journal, 0, 0, &reader, reterr);
+	if (r < 0)
+		return r;
+	while ((r = abox_journal_reader_next(reader, &record, reterr)) > 0) {
+		const struct journal_record inner = { .seq = record.seq,
+			.epoch = record.epoch,
+			.time_usec = record.time_usec,
+			.type = record.type,
+			.task = record.task,
+			.body = record.body,
+			.body_len = strlen(record.body) };
+
+		r = apply_record(view, &inner, reterr);
+		if (r < 0)
+			break;
+	}
+	abox_journal_reader_unref(reader);
+	return r;
+}
+
 static int look_at_nothing(
 	struct view *view, const struct decide_context *context, void *userdata, abox_error **reterr)
 {
@@ -584,8 +611,7 @@ int engine_history(abox_journal *journal, const char *task, struct view *retview
 	if (task)
 		r = history_of_task(journal, task, retview, reterr);
 	else
-		r = journal_read_range(
-			journal, 1, seq, visit_history, &(struct history){.view = retview}, reterr);
+		r = history_of_all(journal, retview, reterr);
 	if (r < 0)
 		view_clear(retview);
 	return r < 0 ? r : 0;

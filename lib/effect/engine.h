@@ -74,6 +74,11 @@ int engine_store(abox_journal *journal, const void *data, size_t len, struct fac
 int engine_load(abox_journal *journal, uint64_t seq, bool payload, char **retdata, size_t *retlen,
 	int32_t *retcode, char **retreason, abox_error **reterr);
 
+/* The fact of a record, which is FACT_NONE for those of others; texts belong to both; fact_clear(). */
+int engine_read(struct fact *fact, const struct journal_record *record, abox_error **reterr);
+/* The bytes of a fact, or those of the blob it names. NULL when there are none; with a NUL behind. */
+int engine_take(abox_journal *journal, const struct fact_bytes *bytes, const char *blob, char **retdata,
+	size_t *retlen, abox_error **reterr);
 /* The fact in the record at seq; release with fact_clear(). Its task is not set. */
 int engine_fact(abox_journal *journal, uint64_t seq, struct fact *ret, abox_error **reterr);
 

@@ -231,16 +231,27 @@ int abox_task_abandon(
 }
 
 struct outcome_call {
-	uint64_t seq;
+	abox_journal *journal;
+	char *text;
+	char *blob;
 };
 
 static int outcome_visit(void *userdata, const struct journal_record *record, abox_error **reterr)
 {
 	struct outcome_call *call = userdata;
+	struct fact fact = { 0 };
+	size_t len = 0;
+	int r;
 
-	if (strcmp(record->type, fact_type(FACT_TASK_END)) == 0)
-		call->seq = record->seq;
-	return 0;
+	if (strcmp(record->type, fact_type(FACT_TASK_END)) != 0)
+		return 0;
+	r = engine_read(&fact, record, reterr);
+	if (r >= 0)
+		r = engine_take(call->journal, &fact.payload, NULL, &call->text, &len, reterr);
+	if (r >= 0 && fact.payload_blob && !(call->blob = strdup(fact.payload_blob)))
+		r = ABOX_E_MEMORY;
+	fact_clear(&fact);
+	return r < 0 ? r : 1;
 }
 
 int abox_task_get_outcome(abox_task *task, char **rettext, abox_error **reterr)
@@ -260,11 +271,17 @@ int abox_task_get_outcome(abox_task *task, char **rettext, abox_error **reterr)
 	if (key.failed)
 		return ABOX_E_MEMORY;
 	/* Found by key: the end of a task is carried over when its segment goes (effects 1.11). */
+	call.journal = task->journal;
 	r = journal_find(task->journal, key.data, outcome_visit, &call, reterr);
-	if (r < 0)
+	if (r >= 0 && call.blob)
+		r = engine_take(task->journal, NULL, call.blob, &call.text, &len, reterr);
+	free(call.blob);
+	if (r < 0) {
+		free(call.text);
 		return r;
-	*rettext = NULL;
-	return call.seq ? engine_load(task->journal, call.seq, true, rettext, &len, NULL, NULL, reterr) : 0;
+	}
+	*rettext = call.text;
+	return 0;
 }
 
 /* ---- cancel ---- */
