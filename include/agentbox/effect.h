@@ -289,6 +289,17 @@ ABOX_API int abox_effect_dispatch(abox_effect *effect, abox_error **reterr);
 ABOX_API int abox_effect_set_result(abox_effect *effect, const void *data, size_t len, int32_t code);
 
 /**
+ * abox_effect_set_body_digest() - what was sent, when its body was beyond the spool limit
+ * @effect:   borrowed
+ * @hex:      SHA-256 of the body, 64 lower-case hex digits; recorded with the outcome
+ *
+ * Threads:  one
+ * Return:   0, ABOX_E_INVALID
+ * Since:    0.1
+ */
+ABOX_API int abox_effect_set_body_digest(abox_effect *effect, const char *hex);
+
+/**
  * abox_effect_finish() - record how a dispatched try ended
  * @effect:   dispatched
  * @done:     enum abox_done. UNCLEAR is UNKNOWN for opaque and checkable effects, a retryable failure for the others

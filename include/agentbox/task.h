@@ -68,6 +68,8 @@ typedef int (*abox_task_confirm_fn)(const char *task, uint64_t epoch, void *user
  * @confirm:       may be NULL
  * @userdata:      for it
  * @must_exist:    1: ABOX_E_NOT_FOUND instead of a new task
+ * @epoch:         append: work under this epoch, that of the owner on whose behalf it is opened, and no other
+ *                 (ABOX_E_FENCED); 0: the one that is found
  */
 struct abox_task_options {
 	size_t size;
@@ -80,6 +82,8 @@ struct abox_task_options {
 	abox_task_confirm_fn confirm;
 	void *userdata;
 	uint32_t must_exist;
+	uint32_t reserved;	/* 0 */
+	uint64_t epoch;
 };
 
 /** abox_task_options_init() - access append, all else empty, size set. Since 0.1. */

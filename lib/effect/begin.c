@@ -178,7 +178,6 @@ static void fact_of_wish(const struct begin_call *call, struct fact *fact)
 	fact->max_tries = options->max_tries ? options->max_tries : DECIDE_MAX_TRIES;
 	fact->settle_usec = options->settle_usec ? options->settle_usec : DECIDE_SETTLE_USEC;
 	fact->deferred = options->defer != 0;
-	fact->needs_approval = options->approval_text != NULL;
 }
 
 static void intend(struct begin_call *call, struct fact *fact)
@@ -195,6 +194,8 @@ static void intend(struct begin_call *call, struct fact *fact)
 		fact->payload_blob = call->payload_blob.text[0] ? call->payload_blob.text : NULL;
 		fact->by = call->options->new_by;
 	}
+	/* The stricter of all wishes counts: what once needed an approval always does. */
+	fact->needs_approval = call->options->approval_text != NULL;
 	fact->try = call->decision.try;
 	fact->executor = call->task->executor;
 	fact->handle = call->effect->handle;

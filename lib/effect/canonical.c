@@ -15,7 +15,8 @@
 #define CANONICAL_MAX_BYTES (16u << 20)
 #define MAX_SAFE_INTEGER 9007199254740991LL
 
-/* Supplementary characters (UTF-8 from 0xf0) are surrogates in UTF-16: they sort before U+E000 (0xee, 0xef). */
+/* Supplementary characters (UTF-8 from 0xf0) are surrogates in UTF-16: they sort before U+E000 (0xee, 0xef).
+ */
 static int utf16_rank(unsigned char c)
 {
 	if (c >= 0xf0)

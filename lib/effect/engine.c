@@ -253,6 +253,10 @@ static int step_check(void *userdata, uint64_t next_seq, struct journal_entry *r
 		return r;
 	fact->boot = step->context.boot;
 	fact->boot_usec = step->context.boot_usec;
+	/* A record that cannot be read again would stop every view of this journal. */
+	if (!fact_fits(fact))
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, NULL,
+			"a number is larger than a record can hold (63 bits)");
 	step->body.len = 0;
 	fact_write(&step->body, fact);
 	if (step->body.failed)
@@ -570,13 +574,13 @@ static int history_of_all(abox_journal *journal, struct view *view, abox_error *
 	if (r < 0)
 		return r;
 	while ((r = abox_journal_reader_next(reader, &record, reterr)) > 0) {
-		const struct journal_record inner = { .seq = record.seq,
+		const struct journal_record inner = {.seq = record.seq,
 			.epoch = record.epoch,
 			.time_usec = record.time_usec,
 			.type = record.type,
 			.task = record.task,
 			.body = record.body,
-			.body_len = strlen(record.body) };
+			.body_len = strlen(record.body)};
 
 		r = apply_record(view, &inner, reterr);
 		if (r < 0)

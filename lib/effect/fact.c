@@ -128,6 +128,7 @@ static const struct field fields[] = {
 	FIELD(result_len, NUMBER),
 	FIELD(has_result, NUMBER),
 	FIELD(code, SIGNED),
+	FIELD(body_digest, TEXT),
 	FIELD(uses, NUMBER),
 	FIELD(used, NUMBER),
 	FIELD(ttl_usec, NUMBER),
@@ -297,7 +298,9 @@ static void write_field(struct text *text, const struct fact *fact, const struct
 	case NUMBER:
 		if (*(const uint64_t *)at) {
 			member_name(text, field->name, "");
-			text_printf(text, "%llu", (unsigned long long)*(const uint64_t *)at);
+			/* Of a summary: times without end are held back by fact_fits() everywhere else. */
+			text_printf(text, "%llu",
+				(unsigned long long)MIN(*(const uint64_t *)at, (uint64_t)INT64_MAX));
 		}
 		break;
 	case SIGNED:
@@ -323,6 +326,15 @@ static bool has_class(int kind)
 {
 	return kind == FACT_EFFECT_INTENDED || kind == FACT_EFFECT_AMBIGUOUS ||
 	       kind == FACT_APPROVAL_REQUEST || kind == FACT_STATE_EFFECT || kind == FACT_STATE_APPROVAL;
+}
+
+bool fact_fits(const struct fact *fact)
+{
+	for (size_t i = 0; i < ELEMENTSOF(fields); i++)
+		if (fields[i].type == NUMBER &&
+			*(const uint64_t *)((const char *)fact + fields[i].offset) > INT64_MAX)
+			return false;
+	return fact->epoch <= INT64_MAX;
 }
 
 void fact_write(struct text *text, const struct fact *fact)

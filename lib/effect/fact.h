@@ -114,6 +114,7 @@ struct fact {
 	uint64_t result_len;
 	uint64_t has_result;
 	int64_t code;
+	const char *body_digest;	/* of a request that was streamed */
 	/* approval */
 	uint64_t uses;
 	uint64_t used;
@@ -165,6 +166,8 @@ struct fact {
 const char *fact_type(int kind);		/* type of the record, such as "effect.dispatched" */
 int fact_kind_of(const char *type);		/* FACT_NONE for the types of others */
 
+/* False when a number is beyond what a record can hold (63 bits): such a fact must not be written. */
+bool fact_fits(const struct fact *fact);
 /* The body as a JSON object. */
 void fact_write(struct text *text, const struct fact *fact);
 /* Takes a body apart. The fact must be zero; release it with fact_clear() also after a failure. */

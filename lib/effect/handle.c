@@ -217,6 +217,16 @@ int abox_effect_set_result(abox_effect *effect, const void *data, size_t len, in
 	return 0;
 }
 
+int abox_effect_set_body_digest(abox_effect *effect, const char *hex)
+{
+	uint8_t digest[32];
+
+	if (!effect || !hex || hex_decode(hex, digest, sizeof(digest)) < 0)
+		return ABOX_E_INVALID;
+	memcpy(effect->body_digest, hex, sizeof(effect->body_digest));
+	return 0;
+}
+
 struct finish_call {
 	abox_effect *effect;
 	int done;
@@ -259,6 +269,7 @@ static void fill_outcome(const struct finish_call *call, struct fact *fact)
 		fact->retryable = call->done != ABOX_DONE_FAILED;
 		fact->maybe = call->done != ABOX_DONE_FAILED && call->done != ABOX_DONE_FAILED_RETRY;
 	}
+	fact->body_digest = effect->body_digest[0] ? effect->body_digest : NULL;
 	if (fact->kind != FACT_EFFECT_UNKNOWN) {
 		fact->result = call->result;
 		fact->result_blob = call->blob.text[0] ? call->blob.text : NULL;

@@ -50,6 +50,7 @@ struct abox_effect {
 	size_t result_len;
 	char *payload;
 	size_t payload_len;
+	char body_digest[65];
 	uint64_t epoch;
 	uint64_t state_seq;
 	uint64_t result_seq;

@@ -112,6 +112,7 @@ static void add_effect(struct text *text, const struct view_effect *effect)
 	fact.boundary_seq = effect->bound;
 	fact.adopted = effect->misfit;
 	fact.runs = effect->late;
+	fact.done = effect->bound_away;
 	fact.room = effect->room;
 	add_part(text, &fact);
 }
@@ -307,6 +308,7 @@ static int restore_effect(struct view *view, struct view_task *task, const struc
 	effect->bound = fact->boundary_seq != 0;
 	effect->misfit = fact->adopted != 0;
 	effect->late = (uint32_t)fact->runs;
+	effect->bound_away = fact->done != 0;
 	effect->room = fact->room;
 	view_set_boot(&effect->boot, fact->boot);
 	if (view_set_text(&effect->executor, fact->executor) < 0)
@@ -327,13 +329,14 @@ static int restore_alias(struct view *view, struct view_task *task, const struct
 	alias->effect = of;
 	alias->scope_key =
 		view_scope_key(fact->key.data, fact->key.len, fact->derived != 0, &alias->scope_key_len);
+	if (alias->scope_key) /* the wish itself stands in the summary too */
+		map_remove(&task->keys, alias->scope_key, alias->scope_key_len);
 	if (!alias->scope_key || map_put(&task->keys, alias->scope_key, alias->scope_key_len, of) < 0) {
 		free(alias->scope_key);
 		free(alias);
 		return ABOX_E_MEMORY;
 	}
-	alias->next = task->aliases;
-	task->aliases = alias;
+	view_add_alias(task, alias);
 	return 0;
 }
 

@@ -335,6 +335,8 @@ static int effect_intend(struct view_effect *effect, const struct fact *fact)
 {
 	bool maybe = effect->maybe;
 
+	if (effect->bound_away)
+		return 1;
 	if (effect->state == ABOX_EFFECT_INTENDED || effect->state == ABOX_EFFECT_NONE) {
 		if (fact->try != (effect->state == ABOX_EFFECT_NONE ? 1 : effect->try))
 			return 1;
@@ -350,6 +352,7 @@ static int effect_intend(struct view_effect *effect, const struct fact *fact)
 	effect->handle = fact->handle;
 	effect->overridden = false;
 	effect->retryable = false;
+	effect->needs_approval = effect->needs_approval || fact->needs_approval;
 	effect->result_seq = 0;
 	if (fact->approval && view_set_text(&effect->approval, fact->approval) < 0)
 		return ABOX_E_MEMORY;
@@ -385,7 +388,8 @@ static int apply_ambiguous(struct view *view, const struct fact *fact)
 	struct view_effect *effect;
 	int r;
 
-	if (!task || !fact->effect || task->ended || view_effect_get(view, fact->effect) ||
+	if (!task || !fact->effect || fact->epoch != task->epoch || task->ended ||
+		view_effect_get(view, fact->effect) ||
 		view_effect_by_key(task, fact->key.data ? fact->key.data : "", fact->derived != 0))
 		return 1;
 	r = view_effect_make(view, task, fact, &effect);
@@ -399,10 +403,19 @@ static int apply_allowed(struct view *view, const struct fact *fact)
 {
 	struct view_effect *effect = view_effect_get(view, fact->effect);
 
-	if (!effect || effect->state != ABOX_EFFECT_NONE)
+	if (!effect || effect->state != ABOX_EFFECT_NONE || effect->bound_away)
 		return 1;
 	effect->allowed = true;
 	return 0;
+}
+
+/* A key that leads to an effect of its own is not led away from it. */
+static bool claims_free_key(const struct view_task *task, const struct fact *fact)
+{
+	const struct view_effect *known =
+		view_effect_by_key(task, fact->key.data ? fact->key.data : "", fact->derived != 0);
+
+	return fact->key.len > 0 && (!known || known->state == ABOX_EFFECT_NONE);
 }
 
 /* The wish, ambiguous until now or told with its key, leads to the earlier effect for good (effects 1.1). */
@@ -412,7 +425,10 @@ static int apply_claimed(struct view *view, const struct fact *fact)
 	struct view_task *task = of ? of->task : NULL;
 	struct view_alias *alias;
 
-	if (!of || of == wish || (wish && (wish->state != ABOX_EFFECT_NONE || wish->task != task)))
+	if (!of || of == wish ||
+		(wish && (wish->state != ABOX_EFFECT_NONE || wish->bound_away || wish->task != task)))
+		return 1;
+	if (!wish && !claims_free_key(task, fact))
 		return 1;
 	alias = calloc(1, sizeof(*alias));
 	if (!alias)
@@ -434,8 +450,9 @@ static int apply_claimed(struct view *view, const struct fact *fact)
 		free(alias);
 		return ABOX_E_MEMORY;
 	}
-	alias->next = task->aliases;
-	task->aliases = alias;
+	view_add_alias(task, alias);
+	if (wish)
+		wish->bound_away = true;
 	of->claimed = task->epoch;
 	return 0;
 }
@@ -557,7 +574,7 @@ static int apply_replay(struct view *view, const struct fact *fact)
 {
 	struct view_effect *effect = view_effect_get(view, fact->effect);
 
-	if (effect && fact->epoch > effect->claimed)
+	if (effect && fact->epoch == effect->task->epoch)
 		effect->claimed = fact->epoch;
 	return 0;
 }
@@ -673,7 +690,8 @@ int view_apply(struct view *view, const struct fact *fact)
 		view->seq = fact->seq;
 	if (fact->time_usec > view->max_time_usec)
 		view->max_time_usec = fact->time_usec;
-	if (fact->kind != FACT_JOURNAL_ADOPTED && fact->kind != FACT_NONE && !fact->task)
+	if (fact->kind != FACT_JOURNAL_ADOPTED && fact->kind != FACT_NONE &&
+		(!fact->task || fact->epoch > INT64_MAX))
 		return 1;
 	if (transitions[fact->kind])
 		r = transitions[fact->kind](view, fact);

@@ -253,7 +253,7 @@ static int claim_decide(struct engine_step *step, struct fact *fact, abox_error 
 
 	if (!wish)
 		return ABOX_E_NOT_FOUND;
-	if (wish->state != ABOX_EFFECT_NONE)
+	if (wish->state != ABOX_EFFECT_NONE || wish->bound_away)
 		return decide_effect_error(reterr, ABOX_E_STATE, wish, "is %s, not an ambiguous wish",
 			abox_effect_state_name(wish->state));
 	fact->kind = FACT_EFFECT_ALLOWED;

@@ -25,6 +25,7 @@ int view_effect_make(
 	struct view *view, struct view_task *task, const struct fact *fact, struct view_effect **ret);
 int view_approval_make(
 	struct view *view, struct view_task *task, const struct fact *fact, struct view_approval **ret);
+void view_add_alias(struct view_task *task, struct view_alias *alias);
 int view_resource_make(struct view_task *task, const struct fact *fact);
 /* Parts of a summary. */
 int view_restore(struct view *view, const struct fact *fact);

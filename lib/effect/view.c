@@ -256,9 +256,18 @@ bool view_effect_may_have_happened(const struct view_effect *effect)
 	}
 }
 
+const char *view_effect_state_name(const struct view_effect *effect)
+{
+	if (effect->state == ABOX_EFFECT_NONE)
+		return effect->bound_away ? "CLAIMED" : "AMBIGUOUS";
+	return abox_effect_state_name(effect->state);
+}
+
 bool view_effect_is_final(const struct view_effect *effect)
 {
 	switch (effect->state) {
+	case ABOX_EFFECT_NONE:
+		return effect->bound_away;
 	case ABOX_EFFECT_COMMITTED:
 	case ABOX_EFFECT_CANCELED:
 	case ABOX_EFFECT_ABANDONED:
@@ -372,6 +381,15 @@ int view_effect_make(
 fail:
 	view_effect_free(effect);
 	return ABOX_E_MEMORY;
+}
+
+void view_add_alias(struct view_task *task, struct view_alias *alias)
+{
+	struct view_alias **at = &task->aliases;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = alias;
 }
 
 int view_resource_make(struct view_task *task, const struct fact *fact)

@@ -52,6 +52,7 @@ struct view_effect {
 	bool credit;		/* its first dispatch was approved at the boundary */
 	bool allowed;		/* an ambiguous wish that somebody called new */
 	bool bound;		/* its step stands in the boundary record */
+	bool bound_away;	/* an ambiguous wish that was claimed: its key leads elsewhere */
 	bool misfit;		/* a record about it fits no rule: it must not be touched */
 	uint32_t late;		/* outcomes that came after a verdict */
 	int64_t room;		/* reserved for its outcome and not yet given back (effects 0.6) */
@@ -181,6 +182,8 @@ struct view_effect *view_effect_by_key(const struct view_task *task, const char 
 const char *view_effect_key(const struct view_effect *effect, bool *retderived);
 /* True when the newest or an earlier try may have happened outside. */
 bool view_effect_may_have_happened(const struct view_effect *effect);
+/* As people read it: AMBIGUOUS and CLAIMED for wishes that were never begun. */
+const char *view_effect_state_name(const struct view_effect *effect);
 bool view_effect_is_final(const struct view_effect *effect);
 /* Steps of the boundary that have no state of their own: change set and artifacts. */
 uint64_t view_task_plain_steps(const struct view_task *task);

@@ -126,8 +126,7 @@ void write_effect(struct text *text, const struct view_effect *effect, const str
 	write_text(text, "class", abox_effect_class_name(effect->effect_class));
 	write_bytes_member(text, "target", effect->target, strlen(effect->target));
 	write_text(text, "what", effect->what);
-	write_text(text, "state",
-		effect->state == ABOX_EFFECT_NONE ? "AMBIGUOUS" : abox_effect_state_name(effect->state));
+	write_text(text, "state", view_effect_state_name(effect));
 	write_number(text, "try", effect->try);
 	write_number(text, "max_tries", effect->max_tries);
 	write_number(text, "attempt", effect->attempt);

@@ -96,7 +96,7 @@ static void write_undecided_effect(struct making *making, const struct view_effe
 
 	if (effect->misfit)
 		undecided(making, "effect", effect->id, what, "its records fit no rule");
-	else if (effect->state == ABOX_EFFECT_NONE && !effect->allowed && !effect->task->ended)
+	else if (effect->state == ABOX_EFFECT_NONE && !effect->bound_away && !effect->allowed && !effect->task->ended)
 		undecided(making, "effect", effect->id, what,
 			"may be a repeat of an earlier one: claim or allow it");
 	else if (effect->state == ABOX_EFFECT_UNKNOWN && !effect->overridden)

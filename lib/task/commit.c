@@ -164,7 +164,7 @@ static int gather(struct commit_call *call, const struct view *view, const struc
 	for (const struct view_effect *effect = task->effects; effect; effect = effect->next) {
 		if (!effect->deferred)
 			continue;
-		if (effect->state == ABOX_EFFECT_NONE)
+		if (effect->state == ABOX_EFFECT_NONE && !effect->bound_away && !effect->allowed)
 			return decide_effect_error(reterr, ABOX_E_AMBIGUOUS, effect,
 				"is held back and ambiguous; nothing was committed");
 		if (effect->state != ABOX_EFFECT_INTENDED)

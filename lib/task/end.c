@@ -239,7 +239,7 @@ struct outcome_call {
 static int outcome_visit(void *userdata, const struct journal_record *record, abox_error **reterr)
 {
 	struct outcome_call *call = userdata;
-	struct fact fact = { 0 };
+	struct fact fact = {0};
 	size_t len = 0;
 	int r;
 

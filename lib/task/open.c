@@ -216,6 +216,12 @@ static int append_look(
 		return r;
 	call->status = r;
 	call->task->epoch = task ? task->epoch : 0;
+	if (call->options->epoch) {
+		r = decide_fence(task, call->options->epoch, reterr);
+		if (r < 0)
+			return r;
+		r = call->status;
+	}
 	if (r == ABOX_TASK_NEW && call->options->must_exist)
 		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_TASK, NULL, "there is no task '%s'",
 			call->task->id);

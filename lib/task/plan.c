@@ -41,6 +41,8 @@ static struct advice advise_effect(const struct view_effect *effect, int alive)
 		return (struct advice){"ask", "its records fit no rule"};
 	switch (effect->state) {
 	case ABOX_EFFECT_NONE:
+		if (effect->bound_away)
+			return (struct advice){"skip", "claimed for an earlier effect"};
 		if (effect->allowed)
 			return (struct advice){"run", "somebody called it new"};
 		return (struct advice){"claim", "may be a repeat of an earlier effect"};
@@ -128,9 +130,7 @@ static int write_effects(struct text *text, const struct view_task *task,
 		write_open(text, NULL, '{');
 		write_text(text, "id", effect->id);
 		write_text(text, "what", effect->what);
-		write_text(text, "state",
-			effect->state == ABOX_EFFECT_NONE ? "AMBIGUOUS"
-							  : abox_effect_state_name(effect->state));
+		write_text(text, "state", view_effect_state_name(effect));
 		write_text(text, "do", advise_effect(effect, alive).what);
 		write_text(text, "why", advise_effect(effect, alive).why);
 		write_close(text, '}');

@@ -620,7 +620,7 @@ Test(effect, asks_about_reworded_wishes)
 	abox_task *task = test_control(journal, "job", 0, NULL);
 	abox_effect *effect = NULL;
 	abox_error *error = NULL;
-	char first[64], wish[64];
+	char *json = NULL, first[64], wish[64];
 
 	test_options(&options, ABOX_EFFECT_OPAQUE, NULL, "forge", "Fix the bug");
 	cr_assert_eq(run(task, &options, "x", &effect), ABOX_EFFECT_COMMITTED);
@@ -634,6 +634,17 @@ Test(effect, asks_about_reworded_wishes)
 	error = abox_error_free(error);
 	cr_assert_eq(outside_count("x"), 1);
 	cr_assert_eq(abox_effect_claim(journal, wish, first, "ann", NULL), 0);
+	cr_assert_eq(abox_effect_claim(journal, wish, first, "bob", NULL), ABOX_E_STATE, "once is enough");
+	cr_assert_eq(abox_effect_allow(journal, wish, "bob", NULL), ABOX_E_STATE);
+	cr_assert_eq(abox_effect_list(journal, "job", 1, &json, NULL), 0);
+	cr_assert_str_eq(json, "[]", "nothing is left to decide");
+	abox_free(json);
+	/* The claim stands in the head of the next segment as well. */
+	cr_assert_eq(abox_journal_rotate(journal, NULL), 0);
+	abox_task_unref(task);
+	abox_journal_unref(journal);
+	journal = test_open();
+	task = test_control(journal, "job", 0, NULL);
 	cr_assert_eq(run(task, &options, "x", &effect), ABOX_EFFECT_COMMITTED);
 	cr_assert_eq(abox_effect_get_replayed(effect), 1);
 	cr_assert_str_eq(abox_effect_get_id(effect), first);
@@ -665,6 +676,38 @@ Test(effect, asks_about_reworded_wishes)
 	abox_task_unref(task);
 	abox_journal_unref(journal);
 	cr_assert(test_verify());
+}
+
+/* A number that no record could hold is refused before it is written: it would stop every reader of the journal. */
+Test(effect, refuses_numbers_beyond_63_bits)
+{
+	struct abox_effect_options options;
+	struct abox_task_options task_options;
+	abox_journal *journal = test_open();
+	abox_task *task = test_control(journal, "job", 0, NULL), *other = NULL;
+	abox_effect *effect = NULL;
+
+	test_options(&options, ABOX_EFFECT_OPAQUE, "k", "t", "b");
+	options.settle_usec = UINT64_MAX;
+	cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_E_INVALID);
+	abox_task_options_init(&task_options);
+	task_options.access = ABOX_TASK_CONTROL;
+	task_options.lease_usec = ABOX_FOREVER;
+	cr_assert_eq(abox_task_open(journal, "other", &task_options, &other, NULL), ABOX_E_INVALID);
+	task_options.lease_usec = INT64_MAX;
+	cr_assert_eq(abox_task_open(journal, "other", &task_options, &other, NULL), ABOX_TASK_NEW);
+	options.settle_usec = INT64_MAX;
+	cr_assert_eq(abox_effect_begin(task, &options, &effect, NULL), ABOX_BEGIN_GO);
+	cr_assert_eq(abox_journal_rotate(journal, NULL), 0);
+	abox_effect_unref(effect);
+	abox_task_unref(other);
+	abox_task_unref(task);
+	abox_journal_unref(journal);
+	journal = test_open();
+	task = test_control(journal, "job", 0, NULL);
+	cr_assert_not_null(task);
+	abox_task_unref(task);
+	abox_journal_unref(journal);
 }
 
 /* A limit per target bounds what rewording inside one attempt could repeat. */
