@@ -19,7 +19,8 @@
 #define FILE_BYTES_MAX (4L * 1024 * 1024)
 
 const struct cli_option options_journal[] = {
-	{ "journal", 0, "DIR", "the journal folder; else AGENTBOX_JOURNAL", OPTION_TEXT, TEXT(JOURNAL_TEXT_PATH), NULL, NULL },
+	{ "journal", 0, "DIR", "the journal folder; else AGENTBOX_JOURNAL", OPTION_TEXT,
+		TEXT(JOURNAL_TEXT_PATH), NULL, NULL },
 	{ "by", 0, "NAME", "who says so; recorded", OPTION_TEXT, TEXT(JOURNAL_TEXT_BY), NULL, NULL },
 	{ 0 },
 };
@@ -37,7 +38,8 @@ const char *journal_path(const struct cli_settings *settings)
 	return path;
 }
 
-int journal_open(const struct cli_settings *settings, bool append, bool create, abox_journal **ret, abox_error **reterr)
+int journal_open(const struct cli_settings *settings, bool append, bool create, abox_journal **ret,
+	abox_error **reterr)
 {
 	struct abox_journal_options options = ABOX_JOURNAL_OPTIONS_INIT;
 	_cleanup_(text_freep) char *state = NULL;
@@ -57,7 +59,8 @@ int journal_open(const struct cli_settings *settings, bool append, bool create, 
 	return 0;
 }
 
-static bool number_at(const struct cli_settings *settings, int slot, const char *option, uint64_t fallback, uint64_t *ret)
+static bool number_at(
+	const struct cli_settings *settings, int slot, const char *option, uint64_t fallback, uint64_t *ret)
 {
 	*ret = fallback;
 	if (!settings->text[slot] || parse_u64(settings->text[slot], ret))
@@ -94,7 +97,7 @@ static void print_record(const struct abox_journal_record *record, bool json)
 	if (gmtime_r(&seconds, &tm))
 		strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
 	printf("%6" PRIu64 "%s %s.%03uZ %-16s ", record->seq, record->durable ? " " : "?", when,
-	       (unsigned)(record->time_usec / 1000 % 1000), record->type);
+		(unsigned)(record->time_usec / 1000 % 1000), record->type);
 	if (record->task) {
 		printf("task=");
 		print_safe(record->task);
@@ -131,13 +134,13 @@ static int read_records(const struct cli_settings *settings, bool follow, abox_e
 	int r;
 
 	if (!number_at(settings, JOURNAL_TEXT_FROM, "--from", 0, &from) ||
-	    !number_at(settings, JOURNAL_TEXT_TO, "--to", UINT64_MAX, &to))
+		!number_at(settings, JOURNAL_TEXT_TO, "--to", UINT64_MAX, &to))
 		return ABOX_E_INVALID;
 	r = journal_open(settings, false, false, &journal, reterr);
 	if (r >= 0)
 		r = abox_journal_reader_new(journal, from,
-					    settings->flag[JOURNAL_FLAG_UNSYNCED] ? ABOX_JOURNAL_READ_UNSYNCED : 0, &reader,
-					    reterr);
+			settings->flag[JOURNAL_FLAG_UNSYNCED] ? ABOX_JOURNAL_READ_UNSYNCED : 0, &reader,
+			reterr);
 	while (r >= 0) {
 		r = abox_journal_reader_next(reader, &record, reterr);
 		if (r > 0 && record.seq > to)
@@ -169,7 +172,7 @@ static int run_export(struct cli_settings *settings, abox_error **reterr)
 	int r;
 
 	if (!number_at(settings, JOURNAL_TEXT_FROM, "--from", 0, &from) ||
-	    !number_at(settings, JOURNAL_TEXT_TO, "--to", UINT64_MAX, &to))
+		!number_at(settings, JOURNAL_TEXT_TO, "--to", UINT64_MAX, &to))
 		return ABOX_E_INVALID;
 	r = journal_open(settings, false, false, &journal, reterr);
 	return r < 0 ? r : abox_journal_export(journal, from, to, STDOUT_FILENO, NULL, reterr);
@@ -318,7 +321,7 @@ static int run_prune(struct cli_settings *settings, abox_error **reterr)
 	int r;
 
 	if (!number_at(settings, JOURNAL_TEXT_KEEP, "--keep", 0, &options.keep_segments) ||
-	    !number_at(settings, JOURNAL_TEXT_TO, "--to", 0, &options.before_seq))
+		!number_at(settings, JOURNAL_TEXT_TO, "--to", 0, &options.before_seq))
 		return ABOX_E_INVALID;
 	options.dry_run = settings->flag[JOURNAL_FLAG_DRY_RUN];
 	r = journal_open(settings, true, false, &journal, reterr);
@@ -374,10 +377,11 @@ static int run(struct cli_settings *settings)
 		if (strcmp(settings->words[0], verbs[i].name))
 			continue;
 		if (settings->n_words > verbs[i].words_max)
-			return say("agentbox journal %s takes no '%s'", verbs[i].name, settings->words[verbs[i].words_max]),
+			return say("agentbox journal %s takes no '%s'", verbs[i].name,
+				       settings->words[verbs[i].words_max]),
 			       CLI_EXIT_USAGE;
 		r = verbs[i].run(settings, &error);
-		if (r < 0 && !error)	/* told already, or there was no memory for more */
+		if (r < 0 && !error) /* told already, or there was no memory for more */
 			return r == ABOX_E_INVALID ? CLI_EXIT_USAGE : CLI_EXIT_FAILED;
 		if (r < 0)
 			return fail(settings, r, error);
@@ -388,23 +392,28 @@ static int run(struct cli_settings *settings)
 }
 
 static const struct cli_option journal_options[] = {
-	{ "task", 0, "TASK", "only this task; for append: its task", OPTION_TEXT, TEXT(JOURNAL_TEXT_TASK), NULL, NULL },
-	{ "type", 0, "TYPE", "only this type ('effect.' for all that begin so); for append: its type", OPTION_TEXT,
-	  TEXT(JOURNAL_TEXT_TYPE), NULL, NULL },
+	{ "task", 0, "TASK", "only this task; for append: its task", OPTION_TEXT, TEXT(JOURNAL_TEXT_TASK),
+		NULL, NULL },
+	{ "type", 0, "TYPE", "only this type ('effect.' for all that begin so); for append: its type",
+		OPTION_TEXT, TEXT(JOURNAL_TEXT_TYPE), NULL, NULL },
 	{ "from", 0, "SEQ", "from this record on", OPTION_TEXT, TEXT(JOURNAL_TEXT_FROM), NULL, NULL },
-	{ "to", 0, "SEQ", "up to this record; for prune: only what is wholly below", OPTION_TEXT, TEXT(JOURNAL_TEXT_TO), NULL,
-	  NULL },
-	{ "keep", 0, "N", "prune: so many sealed segments stay", OPTION_TEXT, TEXT(JOURNAL_TEXT_KEEP), NULL, NULL },
+	{ "to", 0, "SEQ", "up to this record; for prune: only what is wholly below", OPTION_TEXT,
+		TEXT(JOURNAL_TEXT_TO), NULL, NULL },
+	{ "keep", 0, "N", "prune: so many sealed segments stay", OPTION_TEXT, TEXT(JOURNAL_TEXT_KEEP), NULL,
+		NULL },
 	{ "dry-run", 0, NULL, "prune: only tell", OPTION_FLAG, FLAG(JOURNAL_FLAG_DRY_RUN), NULL, NULL },
-	{ "create", 0, NULL, "append: make the journal when it is not there", OPTION_FLAG, FLAG(JOURNAL_FLAG_CREATE), NULL, NULL },
-	{ "durability", 0, "WHAT", "append: none, data (default) or full", OPTION_TEXT, TEXT(JOURNAL_TEXT_DURABILITY), NULL, NULL },
-	{ "unsynced", 0, NULL, "show what is not on the disk yet, too; marked with ?", OPTION_FLAG, FLAG(JOURNAL_FLAG_UNSYNCED),
-	  NULL, NULL },
-	{ "blobs", 0, NULL, "verify: the blob folder too", OPTION_FLAG, FLAG(JOURNAL_FLAG_BLOBS), NULL, NULL },
-	{ "public-key", 0, "FILE", "verify: signed checkpoints must fit this key (PEM)", OPTION_TEXT, TEXT(JOURNAL_TEXT_PUBLIC_KEY),
-	  NULL, NULL },
+	{ "create", 0, NULL, "append: make the journal when it is not there", OPTION_FLAG,
+		FLAG(JOURNAL_FLAG_CREATE), NULL, NULL },
+	{ "durability", 0, "WHAT", "append: none, data (default) or full", OPTION_TEXT,
+		TEXT(JOURNAL_TEXT_DURABILITY), NULL, NULL },
+	{ "unsynced", 0, NULL, "show what is not on the disk yet, too; marked with ?", OPTION_FLAG,
+		FLAG(JOURNAL_FLAG_UNSYNCED), NULL, NULL },
+	{ "blobs", 0, NULL, "verify: the blob folder too", OPTION_FLAG, FLAG(JOURNAL_FLAG_BLOBS), NULL,
+		NULL },
+	{ "public-key", 0, "FILE", "verify: signed checkpoints must fit this key (PEM)", OPTION_TEXT,
+		TEXT(JOURNAL_TEXT_PUBLIC_KEY), NULL, NULL },
 	{ "checkpoint", 0, "FILE", "verify: this checkpoint, kept elsewhere, must be in it", OPTION_TEXT,
-	  TEXT(JOURNAL_TEXT_CHECKPOINT), NULL, NULL },
+		TEXT(JOURNAL_TEXT_CHECKPOINT), NULL, NULL },
 	{ 0 },
 };
 
@@ -414,18 +423,20 @@ const struct cli_command cli_journal = {
 	.name = "journal",
 	.usage = "VERB --journal DIR [OPTIONS]",
 	.summary = "look at a journal, add to it, look after it",
-	.help =
-	"Verbs:\n"
-	"  show         print records; with --json the exact lines\n"
-	"  follow       print records, and go on as they come\n"
-	"  verify       check every record, seal and gap; exit status 1 when something is damaged\n"
-	"  export       write the lines to standard output\n"
-	"  append BODY  append a record with this JSON object ('-': standard input); prints its number\n"
-	"  rotate       begin a new segment\n"
-	"  checkpoint KEY  sign how far the journal has come (Ed25519, PEM); keep what it prints elsewhere\n"
-	"  repair       rewrite a poisoned journal, cut damage out of its newest segment; needs --by\n"
-	"  adopt        take a copied or restored folder as a journal of its own; needs --by\n"
-	"  prune        drop old segments and blobs that nothing needs any more\n",
+	.help = "Verbs:\n"
+		"  show         print records; with --json the exact lines\n"
+		"  follow       print records, and go on as they come\n"
+		"  verify       check every record, seal and gap; exit status 1 when something is damaged\n"
+		"  export       write the lines to standard output\n"
+		"  append BODY  append a record with this JSON object ('-': standard input); prints its "
+		"number\n"
+		"  rotate       begin a new segment\n"
+		"  checkpoint KEY  sign how far the journal has come (Ed25519, PEM); keep what it prints "
+		"elsewhere\n"
+		"  repair       rewrite a poisoned journal, cut damage out of its newest segment; needs "
+		"--by\n"
+		"  adopt        take a copied or restored folder as a journal of its own; needs --by\n"
+		"  prune        drop old segments and blobs that nothing needs any more\n",
 	.groups = groups,
 	.words_min = 1,
 	.words_max = 2,

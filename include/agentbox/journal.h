@@ -23,7 +23,8 @@ typedef struct abox_journal_reader abox_journal_reader;
 
 /** How a journal is opened. */
 enum abox_journal_mode {
-	ABOX_JOURNAL_READ = 0,		/* look only; a damaged, poisoned or copied journal can still be read */
+	/* look only; a damaged, poisoned or copied journal can still be read */
+	ABOX_JOURNAL_READ = 0,
 	ABOX_JOURNAL_APPEND = 1		/* read and append; any number of processes at once */
 };
 
@@ -48,8 +49,8 @@ enum abox_durability {
  * @retseq:    the last position the witness was told (see abox_journal_get_position()); 0 for none
  * @rethash:   the hash of that record
  *
- * A journal that was put back to an earlier state in its place shows only to a witness. Asked once at open, on
- * the thread that opens.
+ * A journal that was put back to an earlier state in its place shows only to a witness. Asked once at open,
+ * on the thread that opens.
  *
  * Return:   0, or a negative code that refuses the open
  */
@@ -79,18 +80,19 @@ ABOX_API void abox_journal_options_init(struct abox_journal_options *options);
  *
  * Opening for append syncs what it read before it believes it, sets a torn tail aside, and repairs a poisoned
  * journal when no other process has it open; abox_journal_dump() tells what was found. Time is bounded by the
- * newest segment. The folder must belong to the caller and be writable by nobody else; network file systems are
- * refused, as their locks can be lost silently.
+ * newest segment. The folder must belong to the caller and be writable by nobody else; network file systems
+ * are refused, as their locks can be lost silently.
  *
  * Effects:  on the host: the folder, where it is created; else as above
  * Threads:  any; the handle may be used by several threads at once. It is dead in a forked child.
- * Return:   0, ABOX_E_NOT_FOUND, ABOX_E_EXISTS, ABOX_E_PERMISSION, ABOX_E_UNSUPPORTED (network file system, newer
- *           format), ABOX_E_DAMAGED, ABOX_E_POISONED (and others have it open), ABOX_E_CLONED (a copy, or behind its
- *           witness), ABOX_E_BUSY, ABOX_E_NOSPACE, ABOX_E_IO, ABOX_E_MEMORY
+ * Return:   0, ABOX_E_NOT_FOUND, ABOX_E_EXISTS, ABOX_E_PERMISSION, ABOX_E_UNSUPPORTED (network file system,
+ *           newer format), ABOX_E_DAMAGED, ABOX_E_POISONED (and others have it open), ABOX_E_CLONED (a copy,
+ *           or behind its witness), ABOX_E_BUSY, ABOX_E_NOSPACE, ABOX_E_IO, ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_journal_open(
-	const char *path, const struct abox_journal_options *options, abox_journal **ret, abox_error **reterr);
+	const char *path, const struct abox_journal_options *options, abox_journal **ret,
+	abox_error **reterr);
 
 /** abox_journal_ref() - another reference. Threads: any. Return: journal. Since: 0.1 */
 ABOX_API abox_journal *abox_journal_ref(abox_journal *journal);
@@ -99,7 +101,8 @@ ABOX_API abox_journal *abox_journal_ref(abox_journal *journal);
  * abox_journal_unref() - give a reference back; the last one closes
  * @journal:   may be NULL
  *
- * What was appended with ABOX_DURABILITY_NONE stays unsynced. In a forked child only memory and descriptors go.
+ * What was appended with ABOX_DURABILITY_NONE stays unsynced. In a forked child only memory and descriptors
+ * go.
  *
  * Threads:  any
  * Return:   NULL
@@ -107,7 +110,10 @@ ABOX_API abox_journal *abox_journal_ref(abox_journal *journal);
  */
 ABOX_API abox_journal *abox_journal_unref(abox_journal *journal);
 
-/** abox_journal_get_id() - 32 hexadecimal digits, owned by the journal; NULL for NULL. Threads: any. Since: 0.1 */
+/**
+ * abox_journal_get_id() - 32 hexadecimal digits, owned by the journal; NULL for NULL. Threads: any. Since:
+ * 0.1
+ */
 ABOX_API const char *abox_journal_get_id(const abox_journal *journal);
 
 /**
@@ -126,8 +132,8 @@ ABOX_API int abox_journal_get_position(
 /**
  * abox_journal_dump() - state of the handle as JSON
  * @journal:   borrowed
- * @retjson:   {"id","format","mode","segment","first_segment","seq","known","poisoned","cloned","found":[...]};
- *             "found" lists what opening had to set aside or repair; abox_free()
+ * @retjson:   {"id", "format", "mode", "segment", "seq", "known", "reserved", "poisoned", "cloned",
+ *             "machine", "found": [...]}; "found" lists what opening had to set aside or repair; abox_free()
  *
  * Threads:  any
  * Return:   0, ABOX_E_INVALID, ABOX_E_STATE, ABOX_E_MEMORY
@@ -163,7 +169,8 @@ ABOX_API void abox_journal_entry_init(struct abox_journal_entry *entry);
  *
  * Threads:  any, at once
  * Return:   0, ABOX_E_INVALID, ABOX_E_SYNTAX (body is not one JSON object), ABOX_E_LIMIT (too large),
- *           ABOX_E_BUSY, ABOX_E_NOSPACE, ABOX_E_POISONED, ABOX_E_DAMAGED, ABOX_E_STATE, ABOX_E_IO, ABOX_E_MEMORY
+ *           ABOX_E_BUSY, ABOX_E_NOSPACE, ABOX_E_POISONED, ABOX_E_DAMAGED, ABOX_E_STATE, ABOX_E_IO,
+ *           ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_journal_append(
@@ -177,7 +184,8 @@ ABOX_API int abox_journal_append(
  * @reterr:      error; may be NULL
  *
  * Threads:  any, at once; callers share one sync
- * Return:   0, ABOX_E_INVALID, ABOX_E_POISONED (the sync failed, now or before), ABOX_E_BUSY, ABOX_E_STATE, ABOX_E_IO
+ * Return:   0, ABOX_E_INVALID, ABOX_E_POISONED (the sync failed, now or before), ABOX_E_BUSY, ABOX_E_STATE,
+ *           ABOX_E_IO
  * Since:    0.1
  */
 ABOX_API int abox_journal_sync(abox_journal *journal, uint64_t seq, int durability, abox_error **reterr);
@@ -204,7 +212,8 @@ struct abox_journal_record {
 
 /** Flags of abox_journal_reader_new(). */
 enum {
-	ABOX_JOURNAL_READ_UNSYNCED = 1 << 0	/* also what is not known to be durable; such a record may vanish */
+	/* also what is not known to be durable; such a record may vanish */
+	ABOX_JOURNAL_READ_UNSYNCED = 1 << 0
 };
 
 /**
@@ -214,15 +223,17 @@ enum {
  * @flags:     ABOX_JOURNAL_READ_UNSYNCED or 0
  * @ret:       released with abox_journal_reader_unref()
  *
- * Constant memory, whatever the length of the journal. Without the flag, records are made durable before they are
- * told.
+ * Constant memory, whatever the length of the journal. Without the flag, records are made durable before they
+ * are told.
  *
  * Threads:  any; the reader is used by one thread at a time
- * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND (pruned, or beyond the end), ABOX_E_DAMAGED, ABOX_E_IO, ABOX_E_MEMORY
+ * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND (pruned, or beyond the end), ABOX_E_DAMAGED, ABOX_E_IO,
+ *           ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_journal_reader_new(
-	abox_journal *journal, uint64_t from_seq, uint32_t flags, abox_journal_reader **ret, abox_error **reterr);
+	abox_journal *journal, uint64_t from_seq, uint32_t flags, abox_journal_reader **ret,
+	abox_error **reterr);
 
 /**
  * abox_journal_reader_next() - the next record
@@ -236,7 +247,8 @@ ABOX_API int abox_journal_reader_new(
  */
 ABOX_API int abox_journal_reader_next(
 	abox_journal_reader *reader, struct abox_journal_record *ret, abox_error **reterr);
-#define ABOX_JOURNAL_RECORD_INIT { sizeof(struct abox_journal_record), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define ABOX_JOURNAL_RECORD_INIT \
+	{ sizeof(struct abox_journal_record), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /**
  * abox_journal_reader_wait() - wait until there may be a next record
@@ -246,13 +258,14 @@ ABOX_API int abox_journal_reader_next(
  * Return:   1 when there may be one, 0 on timeout, ABOX_E_IO, ABOX_E_MEMORY
  * Since:    0.1
  */
-ABOX_API int abox_journal_reader_wait(abox_journal_reader *reader, uint64_t timeout_usec, abox_error **reterr);
+ABOX_API int abox_journal_reader_wait(abox_journal_reader *reader, uint64_t timeout_usec,
+	abox_error **reterr);
 
 /**
  * abox_journal_reader_get_fd() - a descriptor for the caller's own loop
  *
- * Readable when there may be a next record; then call abox_journal_reader_next() until it answers 0, which also
- * quiets the descriptor. It belongs to the reader.
+ * Readable when there may be a next record; then call abox_journal_reader_next() until it answers 0, which
+ * also quiets the descriptor. It belongs to the reader.
  *
  * Threads:  one
  * Return:   a descriptor, ABOX_E_SYSTEM, ABOX_E_INVALID
@@ -266,8 +279,10 @@ ABOX_API abox_journal_reader *abox_journal_reader_unref(abox_journal_reader *rea
 /** What abox_journal_verify() looks at besides the chain. */
 struct abox_journal_verify_options {
 	size_t size;			/* sizeof(struct abox_journal_verify_options) */
-	const char *public_key;		/* PEM; signed checkpoints in the journal must verify with it; may be NULL */
-	const char *checkpoint;		/* JSON from abox_journal_checkpoint(), kept elsewhere: must be in the chain */
+	/* PEM; signed checkpoints in the journal must verify with it; may be NULL */
+	const char *public_key;
+	/* JSON from abox_journal_checkpoint(), kept elsewhere: must be in the chain */
+	const char *checkpoint;
 	uint32_t blobs;			/* 1: the blob folder too */
 	uint32_t reserved;
 };
@@ -277,9 +292,9 @@ struct abox_journal_verify_options {
  * abox_journal_verify() - check every record, seal and gap, from the folder alone
  * @path:      the journal folder
  * @options:   NULL: the chain only
- * @retjson:   {"ok","id","records","first_seq","last_seq","last_hash","segments","pruned_before","torn":{..}|null,
- *             "checkpoints","blobs","damage":[{"segment","offset","seq","reason"}..]}, also when damage was found
- *             (then the answer is 0 and "ok" false); abox_free()
+ * @retjson:   {"ok", "id", "records", "first_seq", "last_seq", "last_hash", "first_segment", "pruned_before",
+ *             "torn", "checkpoints", "blobs", "damages", "damage": [{"segment", "offset", "seq",
+ *             "reason"}...]}, also when damage was found (then the answer is 0 and "ok" false); abox_free()
  * @reterr:    error; may be NULL
  *
  * Reads without a lock and in constant memory; others may append meanwhile. A flip in the newest record alone
@@ -287,7 +302,8 @@ struct abox_journal_verify_options {
  *
  * Effects:  on the host: none
  * Threads:  any
- * Return:   1 when all is well, 0 when damage was found, ABOX_E_NOT_FOUND, ABOX_E_PERMISSION, ABOX_E_IO, ABOX_E_MEMORY
+ * Return:   1 when all is well, 0 when damage was found, ABOX_E_NOT_FOUND, ABOX_E_PERMISSION, ABOX_E_IO,
+ *           ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_journal_verify(const char *path, const struct abox_journal_verify_options *options,
@@ -300,7 +316,8 @@ ABOX_API int abox_journal_verify(const char *path, const struct abox_journal_ver
  * Happens by itself when a segment is full.
  *
  * Threads:  any
- * Return:   0, ABOX_E_NOSPACE (nothing was closed), ABOX_E_BUSY, ABOX_E_POISONED, ABOX_E_STATE, ABOX_E_IO, ABOX_E_MEMORY
+ * Return:   0, ABOX_E_NOSPACE (nothing was closed), ABOX_E_BUSY, ABOX_E_POISONED, ABOX_E_STATE, ABOX_E_IO,
+ *           ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_journal_rotate(abox_journal *journal, abox_error **reterr);
@@ -323,7 +340,8 @@ ABOX_API int abox_journal_export(abox_journal *journal, uint64_t from_seq, uint6
 /**
  * abox_journal_blob_put() - store bytes under their SHA-256
  * @journal:    opened with ABOX_JOURNAL_APPEND
- * @retdigest:  64 hexadecimal digits; a record refers to it as "sha256:DIGEST", which also protects it from prune
+ * @retdigest:  64 hexadecimal digits; a record refers to it as "sha256:DIGEST", which also protects it from
+ *              prune
  *
  * On the disk before the call returns. The same bytes are stored once.
  *
@@ -344,15 +362,16 @@ ABOX_API int abox_journal_blob_put(abox_journal *journal, const void *data, size
  * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND, ABOX_E_LIMIT, ABOX_E_DAMAGED, ABOX_E_IO, ABOX_E_MEMORY
  * Since:    0.1
  */
-ABOX_API int abox_journal_blob_get(abox_journal *journal, const char *digest, uint64_t max_bytes, char **retdata,
+ABOX_API int abox_journal_blob_get(abox_journal *journal, const char *digest, uint64_t max_bytes,
+	char **retdata,
 	size_t *retbytes, abox_error **reterr);
 
 /**
  * abox_journal_checkpoint() - a signed statement of how far the journal has come
  * @journal:        opened with ABOX_JOURNAL_APPEND
  * @private_key:    Ed25519, PEM, not encrypted
- * @retcheckpoint:  JSON {"journal","seq","hash","time","key","signature"}; kept elsewhere it shows that a tail was
- *                  cut off; abox_free()
+ * @retcheckpoint:  JSON {"journal","seq","hash","time","key","signature"}; kept elsewhere it shows that a
+ *                  tail was cut off; abox_free()
  *
  * Syncs, signs the newest durable record and appends the statement as journal.checkpoint.
  *
@@ -370,8 +389,8 @@ ABOX_API int abox_journal_checkpoint(
  * @retjson:   {"found":[...]} what was done; may be NULL; abox_free()
  *
  * A poisoned journal is rewritten. Damage in the newest segment is cut out: the valid part stays, the rest is
- * set aside in the folder and named in a journal.repaired record. Damage in older segments stays where it is, as
- * what follows it is still good.
+ * set aside in the folder and named in a journal.repaired record. Damage in older segments stays where it is,
+ * as what follows it is still good.
  *
  * Threads:  any
  * Return:   0, ABOX_E_BUSY (others have it open), ABOX_E_CLONED, and what abox_journal_open() returns
@@ -384,7 +403,8 @@ ABOX_API int abox_journal_repair(const char *path, const char *by, char **retjso
  * @path:      the journal folder
  * @by:        who says so, recorded; 1-255 bytes
  *
- * It gets a new id. What was under way in the original is unknown here: effects that are not final become UNKNOWN.
+ * It gets a new id. What was under way in the original is unknown here: effects that are not final become
+ * UNKNOWN.
  *
  * Threads:  any
  * Return:   0, ABOX_E_ALREADY (it is no copy), ABOX_E_BUSY, and what abox_journal_open() returns
@@ -396,7 +416,8 @@ ABOX_API int abox_journal_adopt(const char *path, const char *by, abox_error **r
 struct abox_journal_prune_options {
 	size_t size;			/* sizeof(struct abox_journal_prune_options) */
 	uint64_t before_seq;		/* only segments wholly below; 0: no bound */
-	uint64_t before_time_usec;	/* only segments whose last record is older (wall clock); 0: no bound */
+	/* only segments whose last record is older (wall clock); 0: no bound */
+	uint64_t before_time_usec;
 	uint64_t keep_segments;		/* at least so many sealed ones stay */
 	uint64_t blob_age_usec;		/* unreferenced blobs older than this go; 0: a day */
 	uint32_t dry_run;		/* 1: only tell */
@@ -410,8 +431,8 @@ struct abox_journal_prune_options {
  * @options:   NULL: all that may go
  * @retjson:   {"segments","records","bytes","carried","blobs","kept_for"}; may be NULL; abox_free()
  *
- * Whole segments only, oldest first. Effects of open tasks and unknown ones stay; the end of a task is carried over
- * and synced before its segment goes, and stays for ever.
+ * Whole segments only, oldest first. Effects of open tasks and unknown ones stay; the end of a task is
+ * carried over and synced before its segment goes, and stays for ever.
  *
  * Threads:  any
  * Return:   0, and what abox_journal_append() returns

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * SHA-256 behind our own name. OpenSSL looks an algorithm up by name for every one-shot digest, which costs more than
- * hashing a short record; the low-level functions skip that, and are there in every release of OpenSSL 3.
+ * SHA-256 behind our own name. OpenSSL looks an algorithm up by name for every one-shot digest, which costs
+ * more than hashing a short record; the low-level functions skip that, and are there in every release of
+ * OpenSSL 3.
  */
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "base/digest.h"
@@ -114,8 +115,8 @@ int digest_git_blob(const void *data, size_t len, char ret[DIGEST_GIT_TEXT_BYTES
 	int n;
 
 	n = snprintf(head, sizeof(head), "blob %zu", len);
-	if (!SHA1_Init(&context) || !SHA1_Update(&context, head, (size_t)n + 1) || !SHA1_Update(&context, data, len)
-		|| !SHA1_Final(bytes, &context))
+	if (!SHA1_Init(&context) || !SHA1_Update(&context, head, (size_t)n + 1) ||
+		!SHA1_Update(&context, data, len) || !SHA1_Final(bytes, &context))
 		return ABOX_E_MEMORY;
 	hex_encode(bytes, sizeof(bytes), ret);
 	return 0;

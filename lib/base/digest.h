@@ -5,7 +5,7 @@
 #include "base/macro.h"
 
 #define DIGEST_BYTES 32
-#define DIGEST_TEXT_BYTES 65	/* hexadecimal and NUL */
+#define DIGEST_TEXT_BYTES 65 /* hexadecimal and NUL */
 
 /* SHA-256 of bytes in memory. 0 or ABOX_E_MEMORY. */
 int digest_sha256(const void *data, size_t len, uint8_t ret[DIGEST_BYTES]);
@@ -23,7 +23,8 @@ void digest_freep(struct digest **digest);
  * ABOX_E_IO (errno set) or ABOX_E_MEMORY. */
 int digest_sha256_fd(int fd, uint8_t ret[DIGEST_BYTES], uint64_t *retlen);
 
-/* The name that git gives to these bytes (SHA-1 of a blob), for patches. Serves to address, never to trust. */
+/* The name that git gives to these bytes (SHA-1 of a blob), for patches. Serves to address, never to trust.
+ */
 #define DIGEST_GIT_TEXT_BYTES 41
 int digest_git_blob(const void *data, size_t len, char ret[DIGEST_GIT_TEXT_BYTES]);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Appending: one locked step that reads what others appended, asks whether this record may be written, and writes it.
+ * Appending: one locked step that reads what others appended, asks whether this record may be written, and
+ * writes it.
  *
- * The lock is held for nothing else: no sync, no wait, no callback of a user. Room is judged here: an ordinary record
- * leaves alone what was reserved for outcomes and what every segment keeps for cancels and epochs, so that a full disk
- * refuses new effects and nothing else.
+ * The lock is held for nothing else: no sync, no wait, no callback of a user. Room is judged here: an
+ * ordinary record leaves alone what was reserved for outcomes and what every segment keeps for cancels and
+ * epochs, so that a full disk refuses new effects and nothing else.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -39,12 +40,14 @@ static int check_entry(const abox_journal *journal, const struct journal_entry *
 
 	if (len > RECORD_BODY_MAX)
 		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_JOURNAL, NULL,
-			"a record body has at most %u bytes, this one %zu; put large data into a blob", RECORD_BODY_MAX, len);
+			"a record body has at most %u bytes, this one %zu; put large data into a blob",
+			RECORD_BODY_MAX, len);
 	if (journal->chain.room + entry->room_bytes < 0)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
 			"the record gives back more room than is reserved");
 	if (entry->room_bytes > 0 && journal->chain.room + entry->room_bytes > JOURNAL_ROOM_MAX)
-		return error_set(reterr, ABOX_E_NOSPACE, ABOX_STAGE_JOURNAL, NULL, "too much room is reserved at once");
+		return error_set(reterr, ABOX_E_NOSPACE, ABOX_STAGE_JOURNAL, NULL,
+			"too much room is reserved at once");
 	return 0;
 }
 
@@ -91,8 +94,8 @@ static int transact_locked(abox_journal *journal, const struct lock_state *state
 	return r < 0 ? r : 1;
 }
 
-int journal_transact(abox_journal *journal, journal_check_fn check, void *userdata, uint64_t *retseq,
-	abox_error **reterr)
+int journal_transact(
+	abox_journal *journal, journal_check_fn check, void *userdata, uint64_t *retseq, abox_error **reterr)
 {
 	uint64_t deadline, number, want = 0, seq;
 	struct lock_state state;
@@ -127,13 +130,15 @@ int journal_transact(abox_journal *journal, journal_check_fn check, void *userda
 	return r;
 }
 
-static int take_as_it_is(void *userdata, uint64_t next_seq, struct journal_entry *retentry, abox_error **reterr)
+static int take_as_it_is(
+	void *userdata, uint64_t next_seq, struct journal_entry *retentry, abox_error **reterr)
 {
 	*retentry = *(const struct journal_entry *)userdata;
 	return 1;
 }
 
-int journal_append(abox_journal *journal, const struct journal_entry *entry, uint64_t *retseq, abox_error **reterr)
+int journal_append(
+	abox_journal *journal, const struct journal_entry *entry, uint64_t *retseq, abox_error **reterr)
 {
 	int r;
 
@@ -183,9 +188,11 @@ static const char *const library_types[] = { "journal.", "task.", "stage.", "eff
 static int check_public(const struct abox_journal_entry *entry, abox_error **reterr)
 {
 	if (!entry || entry->size < sizeof(*entry))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/entry", "entry with its size is required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/entry",
+			"entry with its size is required");
 	if (entry->durability > ABOX_DURABILITY_FULL || entry->reserved)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/durability", "no such durability");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/durability", "no such durability");
 	for (size_t i = 0; entry->type && i < ELEMENTSOF(library_types); i++)
 		if (string_starts_with(entry->type, library_types[i]))
 			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/type",
@@ -206,8 +213,11 @@ int abox_journal_append(
 	r = check_public(entry, reterr);
 	if (r < 0)
 		return r;
-	inner = (struct journal_entry){ .type = entry->type ? entry->type : "note", .task = entry->task,
-		.box = entry->box, .body = entry->body, .epoch = entry->epoch };
+	inner = (struct journal_entry){ .type = entry->type ? entry->type : "note",
+		.task = entry->task,
+		.box = entry->box,
+		.body = entry->body,
+		.epoch = entry->epoch };
 	durability = entry->durability ? (int)entry->durability : ABOX_DURABILITY_DATA;
 	r = journal_append(journal, &inner, &seq, reterr);
 	if (r < 0)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Clearing the blob folder: what no record names any more, and is old enough that nobody is about to name it. A record
- * names a blob as "sha256:DIGEST", anywhere in its line. The folder is listed once, the log read once; memory is
- * 33 bytes a blob. Storing a blob and removing one happen under the same lock, and a blob that is stored again is
- * young again.
+ * Clearing the blob folder: what no record names any more, and is old enough that nobody is about to name it.
+ * A record names a blob as "sha256:DIGEST", anywhere in its line. The folder is listed once, the log read
+ * once; memory is 33 bytes a blob. Storing a blob and removing one happen under the same lock, and a blob
+ * that is stored again is young again.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -77,7 +77,8 @@ static int list_old(int dir_fd, uint64_t age_usec, bool dry_run, struct blobs *b
 	fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || !(dir = fdopendir(fd))) {
 		fd_close(fd);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "blobs", errno, "cannot list the blobs");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "blobs", errno, "cannot list the blobs");
 	}
 	while (r == 0 && (entry = readdir(dir))) {
 		if (!is_old(dir_fd, entry->d_name, age_usec))
@@ -130,7 +131,8 @@ static int mark_carried(abox_journal *journal, struct blobs *blobs, abox_error *
 		mark(blobs, record.line, record.line_len);
 	segment_reader_clear(&reader);
 	if (r == SEGMENT_BROKEN)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "a carried record is damaged");
+		return error_set(
+			reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "a carried record is damaged");
 	return r;
 }
 
@@ -146,8 +148,8 @@ static int mark_log(abox_journal *journal, struct blobs *blobs, abox_error **ret
 	return r;
 }
 
-static int remove_unnamed(int dir_fd, const struct blobs *blobs, uint64_t age_usec, bool dry_run, uint64_t *retn,
-	abox_error **reterr)
+static int remove_unnamed(int dir_fd, const struct blobs *blobs, uint64_t age_usec, bool dry_run,
+	uint64_t *retn, abox_error **reterr)
 {
 	char name[DIGEST_TEXT_BYTES];
 	int r;
@@ -158,7 +160,8 @@ static int remove_unnamed(int dir_fd, const struct blobs *blobs, uint64_t age_us
 			continue;
 		r = dry_run ? 0 : jio_unlink(dir_fd, name);
 		if (r < 0 && r != -ENOENT)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove a blob");
+			return error_set_errno(
+				reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove a blob");
 		(*retn)++;
 	}
 	return 0;
@@ -177,7 +180,8 @@ int blobs_prune(abox_journal *journal, uint64_t age_usec, bool dry_run, uint64_t
 	if (dir_fd == -ENOENT)
 		return 0;
 	if (dir_fd < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "blobs", -dir_fd, "cannot open the blob folder");
+		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "blobs", -dir_fd,
+			"cannot open the blob folder");
 	r = list_old(dir_fd, age_usec, dry_run, &blobs, reterr);
 	if (r == 0 && blobs.n > 0)
 		r = mark_carried(journal, &blobs, reterr);

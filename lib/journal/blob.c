@@ -2,8 +2,9 @@
 /*
  * Blobs: bytes too large for a record, stored once under their SHA-256 in the folder `blobs`.
  *
- * A blob is written and synced under another name, renamed, and its folder synced, before its digest is given out:
- * a record that names it never points at half of it. Names below "tmp-" are what a crash left; prune clears them.
+ * A blob is written and synced under another name, renamed, and its folder synced, before its digest is given
+ * out: a record that names it never points at half of it. Names below "tmp-" are what a crash left; prune
+ * clears them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,21 +28,24 @@ static int open_folder(abox_journal *journal, bool create, int *retfd, abox_erro
 	fd = jio_open(journal->dir_fd, FOLDER, O_RDONLY | O_DIRECTORY, 0);
 	if (fd == -ENOENT && create) {
 		if (mkdirat(journal->dir_fd, FOLDER, 0700) < 0 && errno != EEXIST)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, errno, "cannot create the folder");
+			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, errno,
+				"cannot create the folder");
 		r = jio_sync(journal->dir_fd);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot sync the folder");
+			return error_set_errno(
+				reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot sync the folder");
 		fd = jio_open(journal->dir_fd, FOLDER, O_RDONLY | O_DIRECTORY, 0);
 	}
 	if (fd < 0)
-		return error_set_errno(reterr, fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -fd,
-			"cannot open the blob folder");
+		return error_set_errno(reterr, fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO,
+			ABOX_STAGE_JOURNAL, FOLDER, -fd, "cannot open the blob folder");
 	*retfd = fd;
 	return 0;
 }
 
-/* There already, and of the right length: the bytes were synced before the name was given, but whoever did so may not
- * have synced the folder yet. It is made young, so that prune leaves it alone until it is named. Under LOCK_BLOBS. */
+/* There already, and of the right length: the bytes were synced before the name was given, but whoever did so
+ * may not have synced the folder yet. It is made young, so that prune leaves it alone until it is named.
+ * Under LOCK_BLOBS. */
 static int is_stored(int dir_fd, const char *digest, uint64_t len)
 {
 	struct stat st;
@@ -124,7 +128,8 @@ int abox_journal_blob_put(abox_journal *journal, const void *data, size_t data_b
 	if (r < 0)
 		return r;
 	if ((!data && data_bytes > 0) || !retdigest)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "data and retdigest are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "data and retdigest are required");
 	r = digest_sha256_text(data ? data : "", data_bytes, digest);
 	if (r == 0)
 		r = open_folder(journal, true, &dir_fd, reterr);
@@ -136,7 +141,8 @@ int abox_journal_blob_put(abox_journal *journal, const void *data, size_t data_b
 	else if (r == 0)
 		r = store(journal, dir_fd, data, data_bytes, digest);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot store a blob");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot store a blob");
 	memcpy(retdigest, digest, sizeof(digest));
 	return 0;
 }
@@ -170,8 +176,8 @@ static int copy_hashed(int from_fd, int to_fd, char retdigest[DIGEST_TEXT_BYTES]
 	return 0;
 }
 
-int journal_blob_put_fd(abox_journal *journal, int fd, char retdigest[ABOX_DIGEST_TEXT_BYTES], uint64_t *retlen,
-	abox_error **reterr)
+int journal_blob_put_fd(abox_journal *journal, int fd, char retdigest[ABOX_DIGEST_TEXT_BYTES],
+	uint64_t *retlen, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int dir_fd = -EBADF, blob_fd = -EBADF;
 	char temporary[32], digest[DIGEST_TEXT_BYTES];
@@ -196,7 +202,8 @@ int journal_blob_put_fd(abox_journal *journal, int fd, char retdigest[ABOX_DIGES
 			(void)jio_unlink(dir_fd, temporary);
 	}
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot store a blob");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, FOLDER, -r, "cannot store a blob");
 	memcpy(retdigest, digest, sizeof(digest));
 	if (retlen)
 		*retlen = len;
@@ -218,19 +225,22 @@ int abox_journal_blob_get(abox_journal *journal, const char *digest, uint64_t ma
 	if (digest && string_starts_with(digest, "sha256:"))
 		digest += 7;
 	if (!digest || strlen(digest) != 64 || strspn(digest, "0123456789abcdef") != 64 || !retdata)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "a digest of 64 hexadecimal digits is required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
+			"a digest of 64 hexadecimal digits is required");
 	r = open_folder(journal, false, &dir_fd, reterr);
 	if (r < 0)
 		return r;
 	fd = jio_open(dir_fd, digest, O_RDONLY, 0);
 	if (fd < 0)
-		return error_set_errno(reterr, fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO, ABOX_STAGE_JOURNAL, digest, -fd,
-			"cannot open the blob");
+		return error_set_errno(reterr, fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO,
+			ABOX_STAGE_JOURNAL, digest, -fd, "cannot open the blob");
 	r = fd_read_text(fd, max_bytes ? max_bytes : BLOB_BYTES_DEFAULT, &data, &len);
 	if (r == -EFBIG)
-		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_JOURNAL, digest, "the blob is larger than allowed");
+		return error_set(
+			reterr, ABOX_E_LIMIT, ABOX_STAGE_JOURNAL, digest, "the blob is larger than allowed");
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, digest, -r, "cannot read the blob");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, digest, -r, "cannot read the blob");
 	r = digest_sha256_text(data, len, found);
 	if (r < 0)
 		return r;

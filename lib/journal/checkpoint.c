@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Checkpoints: signed statements of how far a journal has come. The chain alone cannot show that its end was cut off;
- * a statement that is kept elsewhere can. Ed25519 over five lines of text, so that any program can check one:
- * "abox-checkpoint 1", journal id, seq, hash, time, each ended by a newline.
+ * Checkpoints: signed statements of how far a journal has come. The chain alone cannot show that its end was
+ * cut off; a statement that is kept elsewhere can. Ed25519 over five lines of text, so that any program can
+ * check one: "abox-checkpoint 1", journal id, seq, hash, time, each ended by a newline.
  */
 #include "journal/checkpoint.h"
 
@@ -23,8 +23,8 @@
 
 static size_t statement(const struct checkpoint *checkpoint, char ret[256])
 {
-	return (size_t)snprintf(ret, 256, "abox-checkpoint 1\n%s\n%" PRIu64 "\n%s\n%" PRIu64 "\n", checkpoint->journal,
-		checkpoint->seq, checkpoint->hash, checkpoint->time_usec);
+	return (size_t)snprintf(ret, 256, "abox-checkpoint 1\n%s\n%" PRIu64 "\n%s\n%" PRIu64 "\n",
+		checkpoint->journal, checkpoint->seq, checkpoint->hash, checkpoint->time_usec);
 }
 
 static void pkey_freep(EVP_PKEY **key)
@@ -50,13 +50,13 @@ static int read_key(const char *pem, bool private, EVP_PKEY **ret, abox_error **
 
 	if (!bio)
 		return ABOX_E_MEMORY;
-	key = private ? PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL) :
-			PEM_read_bio_PUBKEY(bio, NULL, no_password, NULL);
+	key = private ? PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL)
+		      : PEM_read_bio_PUBKEY(bio, NULL, no_password, NULL);
 	BIO_free(bio);
 	if (!key || EVP_PKEY_get_base_id(key) != EVP_PKEY_ED25519) {
 		EVP_PKEY_free(key);
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "not an Ed25519 %s key in PEM",
-			private ? "private" : "public");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
+			"not an Ed25519 %s key in PEM", private ? "private" : "public");
 	}
 	*ret = key;
 	return 0;
@@ -79,7 +79,8 @@ int checkpoint_sign(struct checkpoint *checkpoint, const char *private_key, abox
 	n = statement(checkpoint, text);
 	if (EVP_PKEY_get_raw_public_key(key, raw, &raw_len) != 1 || raw_len != sizeof(raw) ||
 		EVP_DigestSignInit(context, NULL, NULL, NULL, key) != 1 ||
-		EVP_DigestSign(context, signature, &len, (const unsigned char *)text, n) != 1 || len != sizeof(signature))
+		EVP_DigestSign(context, signature, &len, (const unsigned char *)text, n) != 1 ||
+		len != sizeof(signature))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "the key cannot sign");
 	hex_encode(raw, sizeof(raw), checkpoint->key);
 	hex_encode(signature, sizeof(signature), checkpoint->signature);
@@ -130,7 +131,8 @@ int checkpoint_parse(const char *json_text, size_t len, struct checkpoint *ret, 
 	if (!take_hex(json, "journal", ret->journal, 32) || !take_hex(json, "hash", ret->hash, 64) ||
 		!take_hex(json, "key", ret->key, 64) || !take_hex(json, "signature", ret->signature, 128) ||
 		json_number(json_member(json, "seq")) <= 0 || json_number(json_member(json, "time")) < 0)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "this is not a checkpoint");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "this is not a checkpoint");
 	ret->seq = (uint64_t)json_number(json_member(json, "seq"));
 	ret->time_usec = (uint64_t)json_number(json_member(json, "time"));
 	return 0;
@@ -140,13 +142,16 @@ int checkpoint_print(const struct checkpoint *checkpoint, char **retjson)
 {
 	struct text text = TEXT_INIT;
 
-	text_printf(&text, "{\"journal\":\"%s\",\"seq\":%" PRIu64 ",\"hash\":\"%s\",\"time\":%" PRIu64
-		",\"key\":\"%s\",\"signature\":\"%s\"}", checkpoint->journal, checkpoint->seq, checkpoint->hash,
-		checkpoint->time_usec, checkpoint->key, checkpoint->signature);
+	text_printf(&text,
+		"{\"journal\":\"%s\",\"seq\":%" PRIu64 ",\"hash\":\"%s\",\"time\":%" PRIu64
+		",\"key\":\"%s\",\"signature\":\"%s\"}",
+		checkpoint->journal, checkpoint->seq, checkpoint->hash, checkpoint->time_usec,
+		checkpoint->key, checkpoint->signature);
 	return text_take(&text, retjson);
 }
 
-int abox_journal_checkpoint(abox_journal *journal, const char *private_key, char **retcheckpoint, abox_error **reterr)
+int abox_journal_checkpoint(
+	abox_journal *journal, const char *private_key, char **retcheckpoint, abox_error **reterr)
 {
 	struct journal_entry entry = { .type = "journal.checkpoint" };
 	struct checkpoint checkpoint = { .time_usec = 0 };
@@ -158,7 +163,8 @@ int abox_journal_checkpoint(abox_journal *journal, const char *private_key, char
 	if (r < 0)
 		return r;
 	if (!private_key || !retcheckpoint)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "a key and retcheckpoint are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
+			"a key and retcheckpoint are required");
 	r = journal_look(journal, NULL, NULL, &seq, reterr);
 	if (r == 0)
 		r = journal_sync(journal, seq, ABOX_DURABILITY_DATA, reterr);

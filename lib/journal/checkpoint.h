@@ -10,7 +10,7 @@ struct checkpoint {
 	uint64_t seq;
 	char hash[DIGEST_TEXT_BYTES];
 	uint64_t time_usec;
-	char key[65];		/* raw Ed25519 public key, hexadecimal */
+	char key[65]; /* raw Ed25519 public key, hexadecimal */
 	char signature[129];
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Finding the records of one key: first what was carried over from pruned segments, then sealed segments by their
- * index, then the newest one, whose index is kept in memory and only ever added to.
+ * Finding the records of one key: first what was carried over from pruned segments, then sealed segments by
+ * their index, then the newest one, whose index is kept in memory and only ever added to.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,7 +35,8 @@ static int show(struct search *search, struct journal_record *record, abox_error
 }
 
 /* below: only records with a lower seq; they are not at their offset in a segment then. */
-static int show_at(struct search *search, int fd, uint64_t number, uint64_t offset, uint64_t below, abox_error **reterr)
+static int show_at(
+	struct search *search, int fd, uint64_t number, uint64_t offset, uint64_t below, abox_error **reterr)
 {
 	struct journal_record record;
 	int r;
@@ -54,8 +55,8 @@ static int show_at(struct search *search, int fd, uint64_t number, uint64_t offs
 	return show(search, &record, reterr);
 }
 
-static int show_index(struct search *search, const struct index *index, int fd, uint64_t number, uint64_t below,
-	abox_error **reterr)
+static int show_index(struct search *search, const struct index *index, int fd, uint64_t number,
+	uint64_t below, abox_error **reterr)
 {
 	size_t low = 0, high = index->n;
 	int r = 0;
@@ -85,7 +86,8 @@ static int search_carried(struct search *search, uint64_t first_seq, abox_error 
 	if (r < 0 || fd < 0)
 		return r;
 	carried_name(number, name);
-	r = index_load(search->journal->dir_fd, name, fd, bytes, RECORD_HASH_NONE, search->journal->append, &index, reterr);
+	r = index_load(search->journal->dir_fd, name, fd, bytes, RECORD_HASH_NONE, search->journal->append,
+		&index, reterr);
 	return r < 0 ? r : show_index(search, &index, fd, 0, first_seq, reterr);
 }
 
@@ -102,8 +104,8 @@ static int search_sealed(struct search *search, uint64_t number, const struct jo
 	if (r < 0)
 		return r;
 	segment_name(number, name);
-	r = index_load(search->journal->dir_fd, name, segment->fd, sealed_bytes, next_head->prev, search->journal->append,
-		&index, reterr);
+	r = index_load(search->journal->dir_fd, name, segment->fd, sealed_bytes, next_head->prev,
+		search->journal->append, &index, reterr);
 	return r < 0 ? r : show_index(search, &index, segment->fd, number, UINT64_MAX, reterr);
 }
 
@@ -127,7 +129,8 @@ static int search_newest(struct search *search, struct segment *segment, uint64_
 			return r;
 		if (r != SEGMENT_RECORD)
 			return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
-				"the record at %" PRIu64 " of segment %" PRIu64 " is damaged", tail->offset, segment->number);
+				"the record at %" PRIu64 " of segment %" PRIu64 " is damaged", tail->offset,
+				segment->number);
 		index_add_record(&tail->index, &record, record.offset);
 	}
 	if (tail->index.failed) {
@@ -138,7 +141,8 @@ static int search_newest(struct search *search, struct segment *segment, uint64_
 	n = tail->index.n;
 	for (size_t i = 0; i < n && r == 0; i++)
 		if (tail->index.entries[i].key == search->hash)
-			r = show_at(search, segment->fd, segment->number, tail->index.entries[i].offset, UINT64_MAX, reterr);
+			r = show_at(search, segment->fd, segment->number, tail->index.entries[i].offset,
+				UINT64_MAX, reterr);
 	return r;
 }
 
@@ -155,7 +159,8 @@ static int search_all(struct search *search, struct segment *newest, uint64_t en
 	for (size_t i = 0; i < n && r == 0 && numbers[i] <= newest->number; i++) {
 		_cleanup_(segment_unrefp) struct segment *segment = NULL;
 
-		r = segment_read_head(search->journal->dir_fd, numbers[i], &reader, &segment, &chain, &head, reterr);
+		r = segment_read_head(
+			search->journal->dir_fd, numbers[i], &reader, &segment, &chain, &head, reterr);
 		if (r == 0 && i == 0)
 			r = search_carried(search, head.seq, reterr);
 		else if (r == 0)
@@ -171,11 +176,15 @@ static int search_all(struct search *search, struct segment *newest, uint64_t en
 }
 
 int journal_find(abox_journal *journal, const char *key,
-	int (*visit)(void *userdata, const struct journal_record *record, abox_error **reterr), void *userdata,
-	abox_error **reterr)
+	int (*visit)(void *userdata, const struct journal_record *record, abox_error **reterr),
+	void *userdata, abox_error **reterr)
 {
-	struct search search = { .journal = journal, .key = key, .hash = index_hash(key, strlen(key)), .visit = visit,
-		.userdata = userdata, .reader = SEGMENT_READER_INIT };
+	struct search search = { .journal = journal,
+		.key = key,
+		.hash = index_hash(key, strlen(key)),
+		.visit = visit,
+		.userdata = userdata,
+		.reader = SEGMENT_READER_INIT };
 	_cleanup_(segment_unrefp) struct segment *newest = NULL;
 	uint64_t end;
 	int r;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One record, one line: how it is written and how it is read back. README.md in this folder describes the format for
- * other programs. The reader takes exactly what the writer writes, member order included: a line that merely means
- * the same is not a record. Chain and place are the business of segment.c; what a body means, of others.
+ * One record, one line: how it is written and how it is read back. README.md in this folder describes the
+ * format for other programs. The reader takes exactly what the writer writes, member order included: a line
+ * that merely means the same is not a record. Chain and place are the business of segment.c; what a body
+ * means, of others.
  */
 #include "journal/format.h"
 
 #include <agentbox/error.h>
 #include <string.h>
 
-#define SUFFIX_LEN (9 + 64 + 10 + 64 + 2)	/* ,"prev":"…","hash":"…"} */
-#define HASH_PART_LEN (9 + 64 + 2)		/* ,"hash":"…"} */
+#define SUFFIX_LEN (9 + 64 + 10 + 64 + 2) /* ,"prev":"…","hash":"…"} */
+#define HASH_PART_LEN (9 + 64 + 2)        /* ,"hash":"…"} */
 
 static bool is_hex(const char *text, size_t len)
 {
@@ -75,7 +76,8 @@ static int hex_value(char c)
 	return -1;
 }
 
-/* \uXXXX as text_add_json() writes it: a byte that was no UTF-8 (dc80..dcff), a control, or a line separator. */
+/* \uXXXX as text_add_json() writes it: a byte that was no UTF-8 (dc80..dcff), a control, or a line separator.
+ */
 static size_t read_escape(struct cursor *cursor, char ret[3])
 {
 	unsigned int code = 0;
@@ -268,7 +270,8 @@ int record_build(struct text *text, const struct record_fields *fields, const st
 		*retwhy = "type must be 1 to 64 of [a-z0-9._-]";
 		return ABOX_E_INVALID;
 	}
-	if ((entry->task && strlen(entry->task) > RECORD_NAME_MAX) || (entry->box && strlen(entry->box) > RECORD_NAME_MAX)) {
+	if ((entry->task && strlen(entry->task) > RECORD_NAME_MAX) ||
+		(entry->box && strlen(entry->box) > RECORD_NAME_MAX)) {
 		*retwhy = "task and box have at most 255 bytes";
 		return ABOX_E_INVALID;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The life of a handle: made, shared between threads, closed; and the questions that need nothing but the handle.
+ * The life of a handle: made, shared between threads, closed; and the questions that need nothing but the
+ * handle.
  */
 #include "journal/handle.h"
 
@@ -19,8 +20,8 @@
 
 #define ALIVE_BYTES 4096
 
-/* A forked child shares the descriptions, and so the locks, of its parent: whatever it did would happen under locks
- * that it does not really hold. The kernel wipes this page in every child. */
+/* A forked child shares the descriptions, and so the locks, of its parent: whatever it did would happen under
+ * locks that it does not really hold. The kernel wipes this page in every child. */
 static uint32_t *alive_new(void)
 {
 	uint32_t *page;
@@ -78,7 +79,8 @@ static void journal_free(abox_journal *journal)
 	text_clear(&journal->found);
 	lock_close(&journal->lock);
 	fd_close(journal->dir_fd);
-	if (!journal_is_dead(journal)) {	/* in a child they may be held by a thread that does not exist there */
+	if (!journal_is_dead(
+		    journal)) { /* in a child they may be held by a thread that does not exist there */
 		pthread_mutex_destroy(&journal->mutex);
 		pthread_mutex_destroy(&journal->index_mutex);
 		pthread_mutex_destroy(&journal->blob_mutex);
@@ -137,8 +139,8 @@ int journal_check(const abox_journal *journal, bool append, abox_error **reterr)
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_JOURNAL, NULL,
 			"this handle was made before fork(); open the journal again in the child");
 	if (append && !journal->append)
-		return error_set(
-			reterr, ABOX_E_STATE, ABOX_STAGE_JOURNAL, NULL, "the journal was opened for reading only");
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_JOURNAL, NULL,
+			"the journal was opened for reading only");
 	return 0;
 }
 
@@ -162,7 +164,7 @@ int journal_mutex_lock(abox_journal *journal, uint64_t deadline_usec, abox_error
 	if (pthread_mutex_timedlock(&journal->mutex, &until) == 0)
 		return 0;
 	return error_retryable(reterr, error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL,
-		"another thread of this process waits for the journal"));
+					       "another thread of this process waits for the journal"));
 }
 
 void journal_mutex_unlock(abox_journal *journal)
@@ -187,7 +189,8 @@ bool journal_beyond_limit(uint64_t bytes)
 {
 	struct rlimit limit;
 
-	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur;
+	return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+	       bytes > limit.rlim_cur;
 }
 
 bool journal_is_covered(abox_journal *journal, uint64_t seq)
@@ -230,11 +233,14 @@ int abox_journal_dump(abox_journal *journal, char **retjson, abox_error **reterr
 	r = journal_mutex_lock(journal, journal_deadline(journal), reterr);
 	if (r < 0)
 		return r;
-	text_printf(&text, "{\"id\":\"%s\",\"format\":%d,\"mode\":\"%s\",\"segment\":%" PRIu64 ",\"seq\":%" PRIu64
-		",\"known\":%" PRIu64 ",\"reserved\":%" PRId64 ",\"poisoned\":%s,\"cloned\":%s,\"machine\":\"%s\",\"found\":[",
+	text_printf(&text,
+		"{\"id\":\"%s\",\"format\":%d,\"mode\":\"%s\",\"segment\":%" PRIu64 ",\"seq\":%" PRIu64
+		",\"known\":%" PRIu64 ",\"reserved\":%" PRId64
+		",\"poisoned\":%s,\"cloned\":%s,\"machine\":\"%s\",\"found\":[",
 		journal->identity.id, FORMAT_NUMBER, journal->append ? "append" : "read",
-		journal->tail ? journal->tail->number : 0, journal->chain.seq, journal->covered, journal->chain.room,
-		journal->poisoned ? "true" : "false", journal->cloned ? "true" : "false", journal->identity.machine);
+		journal->tail ? journal->tail->number : 0, journal->chain.seq, journal->covered,
+		journal->chain.room, journal->poisoned ? "true" : "false", journal->cloned ? "true" : "false",
+		journal->identity.machine);
 	text_add_bytes(&text, journal->found.data, journal->found.len);
 	journal_mutex_unlock(journal);
 	text_add(&text, "]}");

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The key index: where in a sealed segment the records of a task or an effect stand, so that an old one is found
- * without reading everything.
+ * The key index: where in a sealed segment the records of a task or an effect stand, so that an old one is
+ * found without reading everything.
  *
- * An index file is a cache: bound to its segment by length and last hash, closed by a digest, and built again when it
- * is missing or does not fit. A wrong hit costs a look; a missed one would let an effect run twice, hence the digest.
+ * An index file is a cache: bound to its segment by length and last hash, closed by a digest, and built again
+ * when it is missing or does not fit. A wrong hit costs a look; a missed one would let an effect run twice,
+ * hence the digest.
  *
- * File: "abox-index 1\n", then little-endian: u64 end of lines, 32 bytes last hash, 32 bytes digest of the names of
- * the views whose keys are in it, u64 count, count times (u64 key, u64 offset) sorted, 32 bytes SHA-256 of all before.
+ * File: "abox-index 1\n", then little-endian: u64 end of lines, 32 bytes last hash, 32 bytes digest of the
+ * names of the views whose keys are in it, u64 count, count times (u64 key, u64 offset) sorted, 32 bytes
+ * SHA-256 of all before.
  */
 #include "journal/index.h"
 
@@ -61,9 +63,9 @@ static void add(struct index *index, uint64_t key, uint64_t offset)
 }
 
 struct key_visit {
-	struct index *index;	/* either: add to this */
+	struct index *index; /* either: add to this */
 	uint64_t offset;
-	const char *wanted;	/* or: compare with this */
+	const char *wanted; /* or: compare with this */
 	size_t wanted_len;
 	bool found;
 };
@@ -157,7 +159,8 @@ static int read_index(int dir_fd, const char *file, uint64_t end, const char *ha
 	size_t len, size;
 
 	fd = jio_open(dir_fd, file, O_RDONLY, 0);
-	if (fd < 0 || fd_read_text(fd, INDEX_BYTES_MAX, &data, &len) < 0 || len < sizeof(found) + DIGEST_BYTES)
+	if (fd < 0 || fd_read_text(fd, INDEX_BYTES_MAX, &data, &len) < 0 ||
+		len < sizeof(found) + DIGEST_BYTES)
 		return 0;
 	memcpy(&found, data, sizeof(found));
 	if (fill_header(&wanted, end, hash, found.n) < 0 || memcmp(&wanted, &found, sizeof(found)) != 0)
@@ -165,7 +168,8 @@ static int read_index(int dir_fd, const char *file, uint64_t end, const char *ha
 	if (found.n > (len - sizeof(found) - DIGEST_BYTES) / sizeof(struct index_entry))
 		return 0;
 	size = found.n * sizeof(struct index_entry);
-	if (len != sizeof(found) + size + DIGEST_BYTES || digest_sha256(data, len - DIGEST_BYTES, digest) < 0 ||
+	if (len != sizeof(found) + size + DIGEST_BYTES ||
+		digest_sha256(data, len - DIGEST_BYTES, digest) < 0 ||
 		memcmp(digest, data + len - DIGEST_BYTES, DIGEST_BYTES) != 0)
 		return 0;
 	ret->entries = malloc(size + 1);
@@ -177,7 +181,8 @@ static int read_index(int dir_fd, const char *file, uint64_t end, const char *ha
 }
 
 /* A cache that cannot be stored is built again next time: nothing else depends on it. */
-static void write_index(int dir_fd, const char *file, uint64_t end, const char *hash, const struct index *index)
+static void write_index(
+	int dir_fd, const char *file, uint64_t end, const char *hash, const struct index *index)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
 	_cleanup_(fd_closep) int fd = -EBADF;
@@ -196,7 +201,8 @@ static void write_index(int dir_fd, const char *file, uint64_t end, const char *
 	fd = jio_open(dir_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	if (fd < 0)
 		return;
-	if (text.failed || jio_pwrite(fd, text.data, text.len, 0) < 0 || jio_rename(dir_fd, temporary, file) < 0)
+	if (text.failed || jio_pwrite(fd, text.data, text.len, 0) < 0 ||
+		jio_rename(dir_fd, temporary, file) < 0)
 		(void)jio_unlink(dir_fd, temporary);
 }
 
@@ -220,13 +226,14 @@ static int build_index(int fd, const char *name, uint64_t end, struct index *ret
 	if (r < 0)
 		return r;
 	if (offset < end)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, name, "the record at %" PRIu64 " is damaged", offset);
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, name,
+			"the record at %" PRIu64 " is damaged", offset);
 	index_sort(ret);
 	return ret->failed ? ABOX_E_MEMORY : 0;
 }
 
-int index_load(int dir_fd, const char *name, int fd, uint64_t end, const char *hash, bool store, struct index *ret,
-	abox_error **reterr)
+int index_load(int dir_fd, const char *name, int fd, uint64_t end, const char *hash, bool store,
+	struct index *ret, abox_error **reterr)
 {
 	_cleanup_(index_clearp) struct index index = { 0 };
 	char file[48];
@@ -285,7 +292,8 @@ int carried_remove_below(int dir_fd, uint64_t number)
 	if (r < 0)
 		return r;
 	while (r == 0 && (entry = readdir(dir)))
-		if ((parse_carried(entry->d_name, ".log", &found) || parse_carried(entry->d_name, ".idx", &found)) &&
+		if ((parse_carried(entry->d_name, ".log", &found) ||
+			    parse_carried(entry->d_name, ".idx", &found)) &&
 			found < number)
 			r = jio_unlink(dir_fd, entry->d_name);
 	closedir(dir);
@@ -303,7 +311,8 @@ int carried_open(int dir_fd, int *retfd, uint64_t *retnumber, uint64_t *retbytes
 
 	r = open_listing(dir_fd, &dir);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot list the folder");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot list the folder");
 	while ((entry = readdir(dir)))
 		if (parse_carried(entry->d_name, ".log", &number))
 			newest = MAX(newest, number);
@@ -316,7 +325,8 @@ int carried_open(int dir_fd, int *retfd, uint64_t *retnumber, uint64_t *retbytes
 	carried_name(newest, name);
 	fd = jio_open(dir_fd, name, O_RDONLY, 0);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, fd < 0 ? -fd : errno, "cannot open");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, fd < 0 ? -fd : errno, "cannot open");
 	*retfd = fd;
 	*retbytes = (uint64_t)st.st_size;
 	return 0;

@@ -5,8 +5,8 @@
 #include "journal/handle.h"
 
 struct index_entry {
-	uint64_t key;		/* hash of the key text */
-	uint64_t offset;	/* of a line in the file */
+	uint64_t key;    /* hash of the key text */
+	uint64_t offset; /* of a line in the file */
 };
 
 /* Which lines of one file carry which keys. */
@@ -14,14 +14,14 @@ struct index {
 	struct index_entry *entries;
 	size_t n;
 	size_t allocated;
-	bool failed;		/* out of memory while adding */
+	bool failed; /* out of memory while adding */
 };
 
 /* Of the newest segment, in memory. Guarded by the handle's index_mutex. */
 struct tail_index {
 	uint64_t number;
-	uint64_t offset;	/* up to here */
-	struct index index;	/* not sorted */
+	uint64_t offset;    /* up to here */
+	struct index index; /* not sorted */
 };
 
 uint64_t index_hash(const char *key, size_t len);
@@ -34,12 +34,13 @@ void index_clearp(struct index *index);
 
 /* Index of an immutable file of lines, NAME.idx beside NAME.log: read, or built and (where possible) stored.
  * end: where its lines end; hash: of the last one. */
-int index_load(int dir_fd, const char *name, int fd, uint64_t end, const char *hash, bool store, struct index *ret,
-	abox_error **reterr);
+int index_load(int dir_fd, const char *name, int fd, uint64_t end, const char *hash, bool store,
+	struct index *ret, abox_error **reterr);
 
-/* The lines of a pruned past that were carried over; the newest file of its kind, -EBADF and 0 when there is none. */
+/* The lines of a pruned past that were carried over; the newest file of its kind, -EBADF and 0 when there is
+ * none. */
 int carried_open(int dir_fd, int *retfd, uint64_t *retnumber, uint64_t *retbytes, abox_error **reterr);
-int carried_remove_below(int dir_fd, uint64_t number);	/* older ones, and their indexes: 0 or -errno */
+int carried_remove_below(int dir_fd, uint64_t number); /* older ones, and their indexes: 0 or -errno */
 void carried_name(uint64_t number, char ret[40]);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The journal's calls to the system, with their failure points. No policy: what a failure means is decided above.
+ * The journal's calls to the system, with their failure points. No policy: what a failure means is decided
+ * above.
  */
 #include "journal/inject.h"
 
@@ -25,7 +26,8 @@ int jio_open(int dir_fd, const char *name, int flags, mode_t mode)
 int jio_pwrite(int fd, const void *data, size_t len, uint64_t offset)
 {
 	const struct inject_event event _unused_ = {
-		.op = INJECT_WRITE, .fd = fd, .data = data, .len = len, .offset = offset };
+		.op = INJECT_WRITE, .fd = fd, .data = data, .len = len, .offset = offset
+	};
 	int r = inject(&event, false);
 
 	if (r)
@@ -43,7 +45,8 @@ int jio_datasync(int fd)
 
 	if (r)
 		return -r;
-	if (fdatasync(fd) < 0)	/* never again on EINTR: a failed sync may have thrown away what it did not write */
+	if (fdatasync(fd) <
+		0) /* never again on EINTR: a failed sync may have thrown away what it did not write */
 		return -errno;
 	(void)inject(&event, true);
 	return 0;
@@ -64,7 +67,9 @@ int jio_sync(int fd)
 
 int jio_rename(int dir_fd, const char *from, const char *to)
 {
-	const struct inject_event event _unused_ = { .op = INJECT_RENAME, .fd = dir_fd, .name = from, .new_name = to };
+	const struct inject_event event _unused_ = {
+		.op = INJECT_RENAME, .fd = dir_fd, .name = from, .new_name = to
+	};
 	int r = inject(&event, false);
 
 	if (r)

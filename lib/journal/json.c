@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One pass over JSON text that is to become, or is, part of a record: is it strict JSON (RFC 8259), and what is it
- * without the blanks between tokens? Values are never built: a body is stored and handed out as text. Depth and time
- * are bounded whatever the input.
+ * One pass over JSON text that is to become, or is, part of a record: is it strict JSON (RFC 8259), and what
+ * is it without the blanks between tokens? Values are never built: a body is stored and handed out as text.
+ * Depth and time are bounded whatever the input.
  */
 #include <agentbox/error.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct scan {
 	const char *data;
 	size_t len;
 	size_t at;
-	struct text *out;	/* NULL: check only */
+	struct text *out; /* NULL: check only */
 	int depth;
 };
 

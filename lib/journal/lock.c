@@ -2,13 +2,14 @@
 /*
  * The lock file: mutual exclusion between processes, and the few bytes they share.
  *
- * Locks are open-file-description locks: the kernel frees them when the last descriptor of a description is closed,
- * so a killed holder holds nothing, a reused pid means nothing, and a description passed to another process shares
- * the lock. The file is never replaced and a lock is never broken: a stopped holder may go on at any time.
+ * Locks are open-file-description locks: the kernel frees them when the last descriptor of a description is
+ * closed, so a killed holder holds nothing, a reused pid means nothing, and a description passed to another
+ * process shares the lock. The file is never replaced and a lock is never broken: a stopped holder may go on
+ * at any time.
  *
- * Layout: 0 "abox-lock 1\n"; 64 holder of LOCK_APPEND; 128 state; 192 holder of LOCK_SYNC. Each is written under its
- * own lock. Reads and writes go through the page cache and not through a mapping: a mapped file that is cut, or that
- * cannot get room, kills the process that touches it.
+ * Layout: 0 "abox-lock 1\n"; 64 holder of LOCK_APPEND; 128 state; 192 holder of LOCK_SYNC. Each is written
+ * under its own lock. Reads and writes go through the page cache and not through a mapping: a mapped file
+ * that is cut, or that cannot get room, kills the process that touches it.
  */
 #include "journal/lock.h"
 
@@ -36,7 +37,7 @@
 struct stored_state {
 	uint8_t boot_id[16];
 	uint64_t known;
-	uint64_t known_check;	/* ~known: a read that meets a write is seen and made again */
+	uint64_t known_check; /* ~known: a read that meets a write is seen and made again */
 	uint8_t syncing;
 	uint8_t poisoned;
 	uint8_t padding[30];
@@ -51,8 +52,8 @@ static int read_boot_id(uint8_t ret[16], abox_error **reterr)
 
 	r = file_read_text(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 128, &text, NULL);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, "/proc/sys/kernel/random/boot_id", -r,
-			"cannot tell this boot from the last one");
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL,
+			"/proc/sys/kernel/random/boot_id", -r, "cannot tell this boot from the last one");
 	for (const char *p = text; *p && n < 32; p++)
 		if (*p != '-' && *p != '\n')
 			digits[n++] = *p;
@@ -103,7 +104,8 @@ static int prewrite(int fd, abox_error **reterr)
 	if (r == 0)
 		r = jio_sync(fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "lock", -r, "cannot write the lock file");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "lock", -r, "cannot write the lock file");
 	return 0;
 }
 
@@ -127,15 +129,18 @@ static int check_file(int fd, abox_error **reterr)
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, "lock", errno, "cannot stat");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, "lock", errno, "cannot stat");
 	if (!S_ISREG(st.st_mode) || st.st_nlink != 1)
-		return error_set(reterr, ABOX_E_PERMISSION, ABOX_STAGE_JOURNAL, "lock", "is not a plain file of its own");
+		return error_set(reterr, ABOX_E_PERMISSION, ABOX_STAGE_JOURNAL, "lock",
+			"is not a plain file of its own");
 	if (is_unborn(fd))
 		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_JOURNAL, "lock",
 			"the journal is being created, or creating it was cut short");
 	if (fd_pread_all(fd, header, sizeof(header) - 1, 0) != (ssize_t)sizeof(header) - 1 ||
 		memcmp(header, HEADER, sizeof(HEADER) - 1) != 0 || st.st_size < FILE_BYTES)
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, "lock", "is not a lock file of this format");
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, "lock",
+			"is not a lock file of this format");
 	return 0;
 }
 
@@ -154,8 +159,8 @@ int lock_open(struct lock_file *lock, int dir_fd, bool create, abox_error **rete
 		lock->fd = jio_open(dir_fd, "lock", O_RDONLY, 0);
 	}
 	if (lock->fd < 0)
-		return error_set_errno(reterr, lock->fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO, ABOX_STAGE_JOURNAL, "lock",
-			-lock->fd, "cannot open the lock file");
+		return error_set_errno(reterr, lock->fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO,
+			ABOX_STAGE_JOURNAL, "lock", -lock->fd, "cannot open the lock file");
 	if (!create)
 		return check_file(lock->fd, reterr);
 
@@ -176,7 +181,9 @@ void lock_close(struct lock_file *lock)
 
 static int set_lock(const struct lock_file *lock, uint64_t byte, int type)
 {
-	struct flock request = { .l_type = (short)type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1 };
+	struct flock request = {
+		.l_type = (short)type, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1
+	};
 
 	return fcntl(lock->fd, F_OFD_SETLK, &request) < 0 ? -errno : 0;
 }
@@ -195,10 +202,12 @@ static int set_busy(const struct lock_file *lock, uint64_t byte, abox_error **re
 	if (offset)
 		(void)fd_pread_all(lock->fd, &holder, sizeof(holder), offset);
 	if (holder.pid == 0)
-		r = error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, "lock", "another process has the journal");
+		r = error_set(
+			reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, "lock", "another process has the journal");
 	else
 		r = error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, "lock",
-			"process %" PRIu64 " (start time %" PRIu64 ", pid namespace %" PRIu64 "%s) holds the %s lock",
+			"process %" PRIu64 " (start time %" PRIu64 ", pid namespace %" PRIu64
+			"%s) holds the %s lock",
 			holder.pid, holder.start_time, holder.pid_namespace,
 			holder.pid_namespace == lock->self.pid_namespace ? "" : ", not this one",
 			byte == LOCK_SYNC ? "sync" : "append");
@@ -216,8 +225,8 @@ static int take(struct lock_file *lock, uint64_t byte, int type, uint64_t deadli
 		if (r == 0)
 			return 0;
 		if (r != -EAGAIN && r != -EACCES && r != -EINTR)
-			return error_set_errno(
-				reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, "lock", -r, "cannot lock the journal");
+			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, "lock", -r,
+				"cannot lock the journal");
 		if (clock_monotonic_usec() >= deadline_usec)
 			return set_busy(lock, byte, reterr);
 		if (round < 4) {
@@ -273,7 +282,8 @@ static bool is_whole(const struct stored_state *stored)
 	return stored->known_check == ~stored->known || (stored->known == 0 && stored->known_check == 0);
 }
 
-static void take_state(const struct lock_file *lock, const struct stored_state *stored, struct lock_state *ret)
+static void take_state(
+	const struct lock_file *lock, const struct stored_state *stored, struct lock_state *ret)
 {
 	*ret = (struct lock_state){ 0 };
 	memcpy(ret->boot_id, lock->boot_id, sizeof(ret->boot_id));
@@ -292,11 +302,11 @@ int lock_read_state(struct lock_file *lock, struct lock_state *ret, abox_error *
 	for (int round = 0; round < 1000; round++) {
 		n = fd_pread_all(lock->fd, &stored, sizeof(stored), STATE_AT);
 		if (n != (ssize_t)sizeof(stored))
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "lock", n < 0 ? (int)-n : EIO,
-				"cannot read the shared state");
+			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, "lock",
+				n < 0 ? (int)-n : EIO, "cannot read the shared state");
 		if (is_whole(&stored))
 			break;
-		stored.known = 0;	/* a lower bound, should this go on for ever */
+		stored.known = 0; /* a lower bound, should this go on for ever */
 		sched_yield();
 	}
 	take_state(lock, &stored, ret);
@@ -304,7 +314,8 @@ int lock_read_state(struct lock_file *lock, struct lock_state *ret, abox_error *
 }
 
 /* Holder and state stand side by side, so that the most frequent step reads both at once. */
-int lock_take_append(struct lock_file *lock, uint64_t deadline_usec, struct lock_state *retstate, abox_error **reterr)
+int lock_take_append(
+	struct lock_file *lock, uint64_t deadline_usec, struct lock_state *retstate, abox_error **reterr)
 {
 	struct {
 		struct lock_holder holder;
@@ -331,8 +342,10 @@ int lock_take_append(struct lock_file *lock, uint64_t deadline_usec, struct lock
 
 int lock_write_state(struct lock_file *lock, const struct lock_state *state, abox_error **reterr)
 {
-	struct stored_state stored = { .known = state->known, .known_check = ~state->known,
-		.syncing = state->syncing, .poisoned = state->poisoned };
+	struct stored_state stored = { .known = state->known,
+		.known_check = ~state->known,
+		.syncing = state->syncing,
+		.poisoned = state->poisoned };
 	int r;
 
 	memcpy(stored.boot_id, lock->boot_id, sizeof(stored.boot_id));
@@ -348,6 +361,6 @@ void lock_describe_self(const struct lock_file *lock, struct text *text)
 	char boot[33];
 
 	hex_encode(lock->boot_id, sizeof(lock->boot_id), boot);
-	text_printf(text, "\"pid\":%" PRIu64 ",\"start\":%" PRIu64 ",\"boot\":\"%s\",\"pidns\":%" PRIu64, lock->self.pid,
-		lock->self.start_time, boot, lock->self.pid_namespace);
+	text_printf(text, "\"pid\":%" PRIu64 ",\"start\":%" PRIu64 ",\"boot\":\"%s\",\"pidns\":%" PRIu64,
+		lock->self.pid, lock->self.start_time, boot, lock->self.pid_namespace);
 }

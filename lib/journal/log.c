@@ -2,10 +2,10 @@
 /*
  * Reading across segments, in order and in constant memory, while others append.
  *
- * Without a lock, bytes that are no record yet may be one that is being written, so the end is wherever the chain ends.
- * A place is called damaged only when something behind it says that it was whole once: a later record's `known`, a
- * later segment, or what live processes know; and only after it was read again, as the writer may have finished
- * between the two looks.
+ * Without a lock, bytes that are no record yet may be one that is being written, so the end is wherever the
+ * chain ends. A place is called damaged only when something behind it says that it was whole once: a later
+ * record's `known`, a later segment, or what live processes know; and only after it was read again, as the
+ * writer may have finished between the two looks.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,7 +33,8 @@ static int sync_segment(struct log *log, abox_error **reterr)
 	int r = log->sync_each ? jio_datasync(log->segment->fd) : 0;
 
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot sync the copy");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot sync the copy");
 	return 0;
 }
 
@@ -55,7 +56,8 @@ static int enter(struct log *log, uint64_t number, abox_error **reterr)
 }
 
 /* The last segment that begins at or before from_seq: heads are read, as few as a binary search needs. */
-static int find_segment(struct log *log, const uint64_t *numbers, size_t n, uint64_t from_seq, abox_error **reterr)
+static int find_segment(
+	struct log *log, const uint64_t *numbers, size_t n, uint64_t from_seq, abox_error **reterr)
 {
 	size_t low = 0, high = n;
 	int r;
@@ -104,7 +106,8 @@ int log_start(struct log *log, int dir_fd, uint64_t from_seq, bool sync_each, ab
 			return r;
 		if (r == 0)
 			return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_JOURNAL, NULL,
-				"there is no record %" PRIu64 " yet; the last one is %" PRIu64, from_seq, log->chain.seq);
+				"there is no record %" PRIu64 " yet; the last one is %" PRIu64, from_seq,
+				log->chain.seq);
 	}
 	return 0;
 }
@@ -193,11 +196,13 @@ static int is_damage(struct log *log, int answer, uint64_t known, abox_error **r
 {
 	if (known > log->chain.seq || exists(log, log->segment->number + 1))
 		return 1;
-	/* after a power loss zeros may hide records; this is looked at once, as nothing else makes such a hole */
+	/* after a power loss zeros may hide records; this is looked at once, as nothing else makes such a
+	 * hole */
 	if (answer == SEGMENT_END && log->looked_behind == log->segment->number)
 		return 0;
 	log->looked_behind = log->segment->number;
-	return segment_claims(log->segment->fd, log->segment->number, log->chain.offset, log->chain.seq + 1, NULL, reterr);
+	return segment_claims(
+		log->segment->fd, log->segment->number, log->chain.offset, log->chain.seq + 1, NULL, reterr);
 }
 
 static int set_damage(struct log *log, abox_error **reterr)
@@ -206,8 +211,9 @@ static int set_damage(struct log *log, abox_error **reterr)
 
 	segment_name(log->segment->number, name);
 	snprintf(place, sizeof(place), "%s:%" PRIu64, name, log->chain.offset);
-	return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, place, "record %" PRIu64 " is damaged: %s",
-		log->chain.seq + 1, log->reader.why ? log->reader.why : "it is missing");
+	return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, place,
+		"record %" PRIu64 " is damaged: %s", log->chain.seq + 1,
+		log->reader.why ? log->reader.why : "it is missing");
 }
 
 int log_next(struct log *log, uint64_t known, struct journal_record *ret, abox_error **reterr)
@@ -243,7 +249,7 @@ int log_next(struct log *log, uint64_t known, struct journal_record *ret, abox_e
 		}
 		if (r < 0)
 			return r;
-		suspected = true;	/* one more look: it may have been written meanwhile */
+		suspected = true; /* one more look: it may have been written meanwhile */
 	}
 }
 
@@ -268,8 +274,8 @@ int journal_hash_of(abox_journal *journal, uint64_t seq, char rethash[DIGEST_TEX
 }
 
 int journal_read_range(abox_journal *journal, uint64_t first_seq, uint64_t last_seq,
-	int (*visit)(void *userdata, const struct journal_record *record, abox_error **reterr), void *userdata,
-	abox_error **reterr)
+	int (*visit)(void *userdata, const struct journal_record *record, abox_error **reterr),
+	void *userdata, abox_error **reterr)
 {
 	_cleanup_(log_clearp) struct log log = LOG_INIT;
 	_cleanup_(text_clear) struct text body = TEXT_INIT;

@@ -2,9 +2,9 @@
 /*
  * Opening: from a folder to a handle whose every record may be believed.
  *
- * An appender joins the members (a shared lock; who gets it alone may repair), takes LOCK_SYNC, makes or checks the
- * identity, repairs what a failed sync left, reads the newest segment, sets a torn tail aside, and syncs what it read
- * before anything is built on it. A reader only reads, and never repairs.
+ * An appender joins the members (a shared lock; who gets it alone may repair), takes LOCK_SYNC, makes or
+ * checks the identity, repairs what a failed sync left, reads the newest segment, sets a torn tail aside, and
+ * syncs what it read before anything is built on it. A reader only reads, and never repairs.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -34,9 +34,11 @@ static int check_options(const struct abox_journal_options *options, abox_error 
 	if (options->flags & ~(uint32_t)(ABOX_JOURNAL_CREATE | ABOX_JOURNAL_EXCLUSIVE))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/flags", "no such flag");
 	if ((options->flags & ABOX_JOURNAL_CREATE) && options->mode != ABOX_JOURNAL_APPEND)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/flags", "a reader creates nothing");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/flags", "a reader creates nothing");
 	if ((options->flags & ABOX_JOURNAL_EXCLUSIVE) && !(options->flags & ABOX_JOURNAL_CREATE))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/flags", "EXCLUSIVE needs CREATE");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/flags", "EXCLUSIVE needs CREATE");
 	if (options->segment_bytes &&
 		(options->segment_bytes < SEGMENT_BYTES_MIN || options->segment_bytes > SEGMENT_BYTES_MAX))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, "/segment_bytes",
@@ -114,12 +116,15 @@ static int check_identity(abox_journal *journal, const struct opening *opening, 
 	if (!journal->append)
 		return 0;
 	if (opening->purpose == OPEN_ADOPT && !journal->cloned)
-		return error_set(reterr, ABOX_E_ALREADY, ABOX_STAGE_JOURNAL, NULL, "this journal is in its own place");
+		return error_set(
+			reterr, ABOX_E_ALREADY, ABOX_STAGE_JOURNAL, NULL, "this journal is in its own place");
 	if (opening->purpose != OPEN_ADOPT && journal->cloned) {
 		r = error_set(reterr, ABOX_E_CLONED, ABOX_STAGE_JOURNAL, NULL,
-			"this folder is a copy of journal %s, or was restored; what the original did since is not known here",
+			"this folder is a copy of journal %s, or was restored; what the original did since "
+			"is not known here",
 			journal->identity.id);
-		return error_remedy(reterr, r, "open the original, or adopt this one: `agentbox journal adopt`");
+		return error_remedy(
+			reterr, r, "open the original, or adopt this one: `agentbox journal adopt`");
 	}
 	return 0;
 }
@@ -297,8 +302,8 @@ static int adopt(abox_journal *journal, const struct opening *opening, abox_erro
 		return r;
 	text_add(&body, "{\"by\":");
 	text_add_json(&body, opening->by, strlen(opening->by));
-	text_printf(&body, ",\"from\":\"%s\",\"journal\":\"%s\",\"machine\":\"%s\"}", journal->identity.id, mine.id,
-		journal->identity.machine);
+	text_printf(&body, ",\"from\":\"%s\",\"journal\":\"%s\",\"machine\":\"%s\"}", journal->identity.id,
+		mine.id, journal->identity.machine);
 	if (body.failed)
 		return ABOX_E_MEMORY;
 	entry.body = body.data;
@@ -352,7 +357,7 @@ static int open_read(abox_journal *journal, const struct opening *opening, abox_
 		r = start_at_newest(journal, true, reterr);
 	if (r == 0)
 		r = tail_catch_up(journal, false, reterr);
-	if (r == ABOX_E_DAMAGED) {	/* told to whoever reads that far */
+	if (r == ABOX_E_DAMAGED) { /* told to whoever reads that far */
 		if (reterr)
 			*reterr = abox_error_free(*reterr);
 		r = 0;
@@ -368,7 +373,8 @@ static int open_read(abox_journal *journal, const struct opening *opening, abox_
 }
 
 /* Is the journal where the witness last saw it, or was it put back? */
-static int check_witness(abox_journal *journal, const struct abox_journal_options *options, abox_error **reterr)
+static int check_witness(
+	abox_journal *journal, const struct abox_journal_options *options, abox_error **reterr)
 {
 	char hash[ABOX_DIGEST_TEXT_BYTES] = "", found[ABOX_DIGEST_TEXT_BYTES] = "";
 	uint64_t seq = 0;
@@ -384,14 +390,16 @@ static int check_witness(abox_journal *journal, const struct abox_journal_option
 	if (seq > journal->chain.seq)
 		return error_set(reterr, ABOX_E_CLONED, ABOX_STAGE_JOURNAL, NULL,
 			"the witness saw record %" PRIu64 ", but the journal ends with %" PRIu64
-			": it was put back to an earlier state", seq, journal->chain.seq);
+			": it was put back to an earlier state",
+			seq, journal->chain.seq);
 	r = journal_hash_of(journal, seq, found, reterr);
 	if (r <= 0)
 		return r;
 	hash[sizeof(hash) - 1] = 0;
 	if (strcmp(hash, found) != 0)
 		return error_set(reterr, ABOX_E_CLONED, ABOX_STAGE_JOURNAL, NULL,
-			"record %" PRIu64 " is not the one the witness saw: the journal was put back and went on differently",
+			"record %" PRIu64
+			" is not the one the witness saw: the journal was put back and went on differently",
 			seq);
 	return 0;
 }
@@ -400,7 +408,9 @@ int journal_open(const char *path, const struct abox_journal_options *options, e
 	const char *by, abox_journal **ret, abox_error **reterr)
 {
 	_cleanup_(journal_unrefp) abox_journal *journal = NULL;
-	struct opening opening = { .purpose = purpose, .by = by, .options = options,
+	struct opening opening = { .purpose = purpose,
+		.by = by,
+		.options = options,
 		.create = options->flags & ABOX_JOURNAL_CREATE };
 	int r;
 
@@ -437,15 +447,16 @@ int abox_journal_open(
 	const struct abox_journal_options defaults = ABOX_JOURNAL_OPTIONS_INIT;
 
 	if (!path || !path[0] || !ret)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "path and ret are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "path and ret are required");
 	return journal_open(path, options ? options : &defaults, OPEN_ORDINARY, NULL, ret, reterr);
 }
 
 static int check_by(const char *path, const char *by, abox_error **reterr)
 {
 	if (!path || !path[0] || !by || !by[0] || strlen(by) > 255)
-		return error_set(
-			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "path and by (1 to 255 bytes) are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
+			"path and by (1 to 255 bytes) are required");
 	return 0;
 }
 

@@ -2,10 +2,10 @@
 /*
  * Pruning: old segments go, but nothing that could still decide whether something may be done again.
  *
- * Views say from where on records are needed (effects of open tasks, unknown ones), and which must survive their
- * segment for ever (the ends of tasks, which refuse late duplicates). Those lines are copied, synced, and named in a
- * record which is synced too, before the first file is removed. LOCK_PRUNE keeps two of these apart; appending and
- * syncing go on meanwhile.
+ * Views say from where on records are needed (effects of open tasks, unknown ones), and which must survive
+ * their segment for ever (the ends of tasks, which refuse late duplicates). Those lines are copied, synced,
+ * and named in a record which is synced too, before the first file is removed. LOCK_PRUNE keeps two of these
+ * apart; appending and syncing go on meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,14 +26,14 @@
 struct pruning {
 	abox_journal *journal;
 	const struct abox_journal_prune_options *options;
-	uint64_t *numbers;	/* all segments */
+	uint64_t *numbers; /* all segments */
 	size_t n_numbers;
-	size_t n_drop;		/* the first of them */
-	uint64_t end_seq;	/* of the last one that goes */
+	size_t n_drop;    /* the first of them */
+	uint64_t end_seq; /* of the last one that goes */
 	char end_hash[DIGEST_TEXT_BYTES];
 	uint64_t n_records, n_bytes, n_carried;
-	const char *kept_for;	/* why no more */
-	struct text carried;	/* lines */
+	const char *kept_for; /* why no more */
+	struct text carried;  /* lines */
 	size_t carried_bytes;
 	char carried_digest[DIGEST_TEXT_BYTES];
 };
@@ -59,7 +59,9 @@ static bool is_attached(const abox_journal *journal, const char *name)
 
 static int read_views(abox_journal *journal, uint64_t number, struct json **ret, abox_error **reterr)
 {
-	const struct json_bounds bounds = { .max_bytes = RECORD_LINE_MAX, .max_depth = 64, .stage = ABOX_STAGE_JOURNAL };
+	const struct json_bounds bounds = {
+		.max_bytes = RECORD_LINE_MAX, .max_depth = 64, .stage = ABOX_STAGE_JOURNAL
+	};
 	_cleanup_(segment_unrefp) struct segment *segment = NULL;
 	_cleanup_(json_unrefp) struct json *body = NULL;
 	struct segment_reader reader = SEGMENT_READER_INIT;
@@ -76,7 +78,8 @@ static int read_views(abox_journal *journal, uint64_t number, struct json **ret,
 	return r;
 }
 
-/* 1: the newest head holds a summary of every view, so that older segments are not needed for one; 0: not yet. */
+/* 1: the newest head holds a summary of every view, so that older segments are not needed for one; 0: not
+ * yet. */
 static int is_summarized(abox_journal *journal, uint64_t number, abox_error **reterr)
 {
 	_cleanup_(json_unrefp) struct json *views = NULL;
@@ -99,7 +102,8 @@ static int is_summarized(abox_journal *journal, uint64_t number, abox_error **re
 	return 1;
 }
 
-static int prepare(abox_journal *journal, bool dry_run, uint64_t *retnewest, uint64_t *retkeep, abox_error **reterr)
+static int prepare(
+	abox_journal *journal, bool dry_run, uint64_t *retnewest, uint64_t *retkeep, abox_error **reterr)
 {
 	uint64_t number;
 	int r;
@@ -122,10 +126,13 @@ static int prepare(abox_journal *journal, bool dry_run, uint64_t *retnewest, uin
 		if (r == 0 && tries == 0)
 			r = rotate_away(journal, number, 0, reterr);
 	}
-	return r < 0 ? r : error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL, "the journal is being rotated");
+	return r < 0 ? r
+		     : error_set(
+			       reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL, "the journal is being rotated");
 }
 
-/* May this record be dropped only if it is carried over? Without a view nobody can tell what tasks and effects need. */
+/* May this record be dropped only if it is carried over? Without a view nobody can tell what tasks and
+ * effects need. */
 static int judge_record(struct pruning *pruning, const struct journal_record *record, abox_error **reterr)
 {
 	static const char *const needs_view[] = { "task.", "stage.", "effect.", "approval." };
@@ -138,8 +145,8 @@ static int judge_record(struct pruning *pruning, const struct journal_record *re
 		for (size_t i = 0; i < ELEMENTSOF(needs_view); i++)
 			if (string_starts_with(record->type, needs_view[i]))
 				return error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_JOURNAL, NULL,
-					"nobody here knows what record %" PRIu64 " (%s) is still needed for", record->seq,
-					record->type);
+					"nobody here knows what record %" PRIu64 " (%s) is still needed for",
+					record->seq, record->type);
 		return 0;
 	}
 	body = strndup(record->body, record->body_len);
@@ -148,13 +155,15 @@ static int judge_record(struct pruning *pruning, const struct journal_record *re
 	shown.body = body;
 	pthread_mutex_lock(&journal->mutex);
 	for (size_t i = 0; i < journal->n_views; i++)
-		if (journal->views[i].ops->carry && journal->views[i].ops->carry(journal->views[i].view, &shown))
+		if (journal->views[i].ops->carry &&
+			journal->views[i].ops->carry(journal->views[i].view, &shown))
 			carry = true;
 	pthread_mutex_unlock(&journal->mutex);
 	return carry;
 }
 
-/* Reads one segment to its end; 1: it may go, and its lines were carried; 0: it stays, and pruning ends here. */
+/* Reads one segment to its end; 1: it may go, and its lines were carried; 0: it stays, and pruning ends here.
+ */
 static int judge_segment(struct pruning *pruning, uint64_t number, uint64_t keep_seq, abox_error **reterr)
 {
 	_cleanup_(segment_unrefp) struct segment *segment = NULL;
@@ -171,7 +180,8 @@ static int judge_segment(struct pruning *pruning, uint64_t number, uint64_t keep
 		r = segment_reader_next(&reader, &chain, true, &record, reterr);
 		if (r >= 0 && r != SEGMENT_RECORD)
 			r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
-				"record %" PRIu64 " in segment %" PRIu64 " is damaged; nothing beyond it can be pruned",
+				"record %" PRIu64 " in segment %" PRIu64
+				" is damaged; nothing beyond it can be pruned",
 				chain.seq + 1, number);
 		if (r < 0)
 			break;
@@ -186,9 +196,11 @@ static int judge_segment(struct pruning *pruning, uint64_t number, uint64_t keep
 	segment_reader_clear(&reader);
 	if (r < 0)
 		return r;
-	pruning->kept_for = chain.seq >= keep_seq ? "open" :
-			    options->before_seq && chain.seq >= options->before_seq ? "before_seq" :
-			    options->before_time_usec && record.time_usec >= options->before_time_usec ? "before_time" : NULL;
+	pruning->kept_for = chain.seq >= keep_seq                                     ? "open"
+			    : options->before_seq && chain.seq >= options->before_seq ? "before_seq"
+			    : options->before_time_usec && record.time_usec >= options->before_time_usec
+				    ? "before_time"
+				    : NULL;
 	if (pruning->kept_for) {
 		pruning->carried.len = carried_before;
 		return 0;
@@ -233,9 +245,10 @@ static int remove_index(abox_journal *journal, const char *name)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* Of what was carried before, the lines whose segments are gone: those of a prune that was cut short are still there
- * and come again. */
-static int copy_carried(struct pruning *pruning, int fd, uint64_t bytes, struct text *ret, abox_error **reterr)
+/* Of what was carried before, the lines whose segments are gone: those of a prune that was cut short are
+ * still there and come again. */
+static int copy_carried(
+	struct pruning *pruning, int fd, uint64_t bytes, struct text *ret, abox_error **reterr)
 {
 	struct segment_reader reader = SEGMENT_READER_INIT;
 	_cleanup_(segment_unrefp) struct segment *segment = NULL;
@@ -244,14 +257,16 @@ static int copy_carried(struct pruning *pruning, int fd, uint64_t bytes, struct 
 	struct chain chain;
 	int r;
 
-	r = segment_read_head(pruning->journal->dir_fd, pruning->numbers[0], &reader, &segment, &chain, &record, reterr);
+	r = segment_read_head(
+		pruning->journal->dir_fd, pruning->numbers[0], &reader, &segment, &chain, &record, reterr);
 	first_seq = record.seq;
 	if (r == 0)
 		segment_reader_start(&reader, fd, 0, 0);
 	while (r >= 0 && offset < bytes) {
 		r = segment_reader_line(&reader, &offset, &record, reterr);
 		if (r >= 0 && r != SEGMENT_RECORD)
-			r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL, "a carried record is damaged");
+			r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
+				"a carried record is damaged");
 		if (r < 0 || record.seq >= first_seq)
 			continue;
 		text_add_bytes(ret, record.line, record.line_len);
@@ -261,7 +276,8 @@ static int copy_carried(struct pruning *pruning, int fd, uint64_t bytes, struct 
 	return r < 0 ? r : 0;
 }
 
-/* All that was carried before, and what is carried now, in one new file under the number of the first segment kept. */
+/* All that was carried before, and what is carried now, in one new file under the number of the first segment
+ * kept. */
 static int write_carried(struct pruning *pruning, uint64_t number, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int old_fd = -EBADF, fd = -EBADF;
@@ -281,7 +297,8 @@ static int write_carried(struct pruning *pruning, uint64_t number, abox_error **
 	pruning->carried_bytes = all.len;
 	r = digest_sha256_text(all.data, all.len, pruning->carried_digest);
 	if (r == 0)
-		r = rotate_write_spare(pruning->journal, CARRIED_TEMPORARY, all.data, all.len, 0, &fd, reterr);
+		r = rotate_write_spare(
+			pruning->journal, CARRIED_TEMPORARY, all.data, all.len, 0, &fd, reterr);
 	if (r < 0)
 		return r;
 	carried_name(number, name);
@@ -291,7 +308,8 @@ static int write_carried(struct pruning *pruning, uint64_t number, abox_error **
 	if (r == 0)
 		r = jio_sync(dir_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot store carried records");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot store carried records");
 	return 0;
 }
 
@@ -301,14 +319,17 @@ struct pruned_entry {
 };
 
 /* In the same locked step as the record: is what was judged still true? */
-static int check_still_true(void *userdata, uint64_t next_seq, struct journal_entry *retentry, abox_error **reterr)
+static int check_still_true(
+	void *userdata, uint64_t next_seq, struct journal_entry *retentry, abox_error **reterr)
 {
 	const struct pruned_entry *pruned = userdata;
 
 	if (keep_from(pruned->pruning->journal) <= pruned->pruning->end_seq)
 		return error_retryable(reterr, error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL,
-			"a record that was to be pruned is needed again"));
-	*retentry = (struct journal_entry){ .type = "journal.pruned", .body = pruned->body, .priority = JOURNAL_VITAL };
+						       "a record that was to be pruned is needed again"));
+	*retentry = (struct journal_entry){
+		.type = "journal.pruned", .body = pruned->body, .priority = JOURNAL_VITAL
+	};
 	return 1;
 }
 
@@ -320,9 +341,11 @@ static int record_pruned(struct pruning *pruning, uint64_t number, abox_error **
 	int r;
 
 	carried_name(number, name);
-	snprintf(body, sizeof(body), "{\"before_segment\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"hash\":\"%s\",\"carried\":"
-		"{\"file\":\"%s\",\"bytes\":%zu,\"sha256\":\"%s\"}}", number, pruning->end_seq, pruning->end_hash, name,
-		pruning->carried_bytes, pruning->carried_digest);
+	snprintf(body, sizeof(body),
+		"{\"before_segment\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"hash\":\"%s\",\"carried\":"
+		"{\"file\":\"%s\",\"bytes\":%zu,\"sha256\":\"%s\"}}",
+		number, pruning->end_seq, pruning->end_hash, name, pruning->carried_bytes,
+		pruning->carried_digest);
 	pruned.body = body;
 	r = journal_transact(pruning->journal, check_still_true, &pruned, &seq, reterr);
 	if (r < 0)
@@ -347,7 +370,8 @@ static int remove_files(struct pruning *pruning, uint64_t number, abox_error **r
 	if (r == 0)
 		r = jio_sync(journal->dir_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove what was pruned");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove what was pruned");
 	return 0;
 }
 
@@ -378,13 +402,13 @@ static int prune_locked(struct pruning *pruning, uint64_t *retn_blobs, abox_erro
 	if (r == 0 && pruning->n_drop > 0 && !pruning->options->dry_run)
 		r = drop(pruning, reterr);
 	if (r == 0)
-		r = blobs_prune(pruning->journal, pruning->options->blob_age_usec, pruning->options->dry_run, retn_blobs,
-			reterr);
+		r = blobs_prune(pruning->journal, pruning->options->blob_age_usec, pruning->options->dry_run,
+			retn_blobs, reterr);
 	return r;
 }
 
-int abox_journal_prune(abox_journal *journal, const struct abox_journal_prune_options *options, char **retjson,
-	abox_error **reterr)
+int abox_journal_prune(abox_journal *journal, const struct abox_journal_prune_options *options,
+	char **retjson, abox_error **reterr)
 {
 	const struct abox_journal_prune_options defaults = ABOX_JOURNAL_PRUNE_OPTIONS_INIT;
 	struct pruning pruning = { .journal = journal, .options = options ? options : &defaults };
@@ -405,9 +429,11 @@ int abox_journal_prune(abox_journal *journal, const struct abox_journal_prune_op
 	}
 	pthread_mutex_unlock(&journal->prune_mutex);
 	if (r == 0 && retjson) {
-		text_printf(&text, "{\"segments\":%zu,\"records\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"carried\":%" PRIu64
-			",\"blobs\":%" PRIu64 ",\"kept_for\":\"%s\",\"dry_run\":%s}", pruning.n_drop, pruning.n_records,
-			pruning.n_bytes, pruning.n_carried, n_blobs, pruning.kept_for ? pruning.kept_for : "nothing",
+		text_printf(&text,
+			"{\"segments\":%zu,\"records\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"carried\":%" PRIu64
+			",\"blobs\":%" PRIu64 ",\"kept_for\":\"%s\",\"dry_run\":%s}",
+			pruning.n_drop, pruning.n_records, pruning.n_bytes, pruning.n_carried, n_blobs,
+			pruning.kept_for ? pruning.kept_for : "nothing",
 			pruning.options->dry_run ? "true" : "false");
 		r = text_take(&text, retjson);
 	}

@@ -2,8 +2,8 @@
 /*
  * Readers for people and programs outside of the library: iterate, follow, export.
  *
- * A record is made durable before it is told, so that nobody builds on what a power loss takes back; a reader that may
- * not sync, or does not want to, asks for unsynced records by flag and sees them marked.
+ * A record is made durable before it is told, so that nobody builds on what a power loss takes back; a reader
+ * that may not sync, or does not want to, asks for unsynced records by flag and sees them marked.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "journal/handle.h"
 
-#define POLL_USEC (50 * USEC_PER_MSEC)	/* where the host has no inotify instance left */
+#define POLL_USEC (50 * USEC_PER_MSEC) /* where the host has no inotify instance left */
 
 struct abox_journal_reader {
 	abox_journal *journal;
@@ -31,8 +31,8 @@ struct abox_journal_reader {
 	uint64_t watched_inode;
 };
 
-int abox_journal_reader_new(
-	abox_journal *journal, uint64_t from_seq, uint32_t flags, abox_journal_reader **ret, abox_error **reterr)
+int abox_journal_reader_new(abox_journal *journal, uint64_t from_seq, uint32_t flags,
+	abox_journal_reader **ret, abox_error **reterr)
 {
 	abox_journal_reader *reader;
 	int r;
@@ -41,7 +41,8 @@ int abox_journal_reader_new(
 	if (r < 0)
 		return r;
 	if (!ret || (flags & ~(uint32_t)ABOX_JOURNAL_READ_UNSYNCED))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "ret is required, and flags known");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "ret is required, and flags known");
 	reader = calloc(1, sizeof(*reader));
 	if (!reader)
 		return ABOX_E_MEMORY;
@@ -102,47 +103,22 @@ static int fill_record(abox_journal_reader *reader, const struct journal_record 
 		text_clear(&reader->body);
 		return ABOX_E_MEMORY;
 	}
-	*ret = (struct abox_journal_record){ .size = sizeof(*ret), .seq = record->seq, .known = record->known,
-		.epoch = record->epoch, .time_usec = record->time_usec, .type = record->type, .task = record->task,
-		.box = record->box, .body = reader->body.data, .hash = record->hash, .line = record->line,
-		.line_bytes = record->line_len, .segment = record->segment, .offset_bytes = record->offset,
+	*ret = (struct abox_journal_record){ .size = sizeof(*ret),
+		.seq = record->seq,
+		.known = record->known,
+		.epoch = record->epoch,
+		.time_usec = record->time_usec,
+		.type = record->type,
+		.task = record->task,
+		.box = record->box,
+		.body = reader->body.data,
+		.hash = record->hash,
+		.line = record->line,
+		.line_bytes = record->line_len,
+		.segment = record->segment,
+		.offset_bytes = record->offset,
 		.durable = durable };
 	return 1;
-}
-
-int abox_journal_reader_next(abox_journal_reader *reader, struct abox_journal_record *ret, abox_error **reterr)
-{
-	struct journal_record record;
-	struct chain before;
-	bool durable, was_head;
-	int r;
-
-	if (!reader || !ret || ret->size < sizeof(*ret))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "reader and ret with its size are required");
-	r = journal_check(reader->journal, false, reterr);
-	if (r < 0)
-		return r;
-	before = reader->log.chain;
-	was_head = reader->log.head_pending;
-	r = log_next(&reader->log, 0, &record, reterr);
-	if (r == 0 && reader->log.chain.seq < shared_known(reader->journal))
-		r = log_next(&reader->log, shared_known(reader->journal), &record, reterr);
-	if (r <= 0)
-		return r;
-	durable = journal_is_covered(reader->journal, record.seq);
-	if (!durable && !(reader->flags & ABOX_JOURNAL_READ_UNSYNCED)) {
-		r = make_durable(reader->journal, record.seq, reterr);
-		durable = true;
-	}
-	if (r >= 0)
-		r = fill_record(reader, &record, durable, ret);
-	if (r < 0) {	/* not told: it comes again */
-		if (was_head || record.offset == 0)
-			reader->log.head_pending = true;
-		else
-			reader->log.chain = before;
-	}
-	return r;
 }
 
 static void watch(abox_journal_reader *reader)
@@ -159,6 +135,66 @@ static void watch(abox_journal_reader *reader)
 	reader->watched_inode = reader->segment_watch >= 0 ? reader->log.segment->inode : 0;
 }
 
+static void drain(abox_journal_reader *reader)
+{
+	char buffer[4096] __attribute__((aligned(8)));
+
+	while (reader->inotify_fd >= 0 && read(reader->inotify_fd, buffer, sizeof(buffer)) > 0)
+		continue;
+}
+
+/* At the end: the descriptor is quieted first, then looked at again, so that nothing that comes between is missed. */
+static int next_or_quiet(abox_journal_reader *reader, struct journal_record *record, abox_error **reterr)
+{
+	uint64_t known;
+	int r;
+
+	r = log_next(&reader->log, 0, record, reterr);
+	if (r != 0)
+		return r;
+	known = shared_known(reader->journal);
+	if (reader->inotify_fd < 0 && reader->log.chain.seq >= known)
+		return 0;
+	drain(reader);
+	watch(reader);
+	return log_next(&reader->log, known, record, reterr);
+}
+
+int abox_journal_reader_next(
+	abox_journal_reader *reader, struct abox_journal_record *ret, abox_error **reterr)
+{
+	struct journal_record record;
+	struct chain before;
+	bool durable, was_head;
+	int r;
+
+	if (!reader || !ret || ret->size < sizeof(*ret))
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
+			"reader and ret with its size are required");
+	r = journal_check(reader->journal, false, reterr);
+	if (r < 0)
+		return r;
+	before = reader->log.chain;
+	was_head = reader->log.head_pending;
+	r = next_or_quiet(reader, &record, reterr);
+	if (r <= 0)
+		return r;
+	durable = journal_is_covered(reader->journal, record.seq);
+	if (!durable && !(reader->flags & ABOX_JOURNAL_READ_UNSYNCED)) {
+		r = make_durable(reader->journal, record.seq, reterr);
+		durable = true;
+	}
+	if (r >= 0)
+		r = fill_record(reader, &record, durable, ret);
+	if (r < 0) { /* not told: it comes again */
+		if (was_head || record.offset == 0)
+			reader->log.head_pending = true;
+		else
+			reader->log.chain = before;
+	}
+	return r;
+}
+
 int abox_journal_reader_get_fd(abox_journal_reader *reader, abox_error **reterr)
 {
 	char path[64];
@@ -168,7 +204,8 @@ int abox_journal_reader_get_fd(abox_journal_reader *reader, abox_error **reterr)
 	if (reader->inotify_fd < 0) {
 		reader->inotify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 		if (reader->inotify_fd < 0)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, errno, "cannot watch");
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, errno, "cannot watch");
 		snprintf(path, sizeof(path), "/proc/self/fd/%d", reader->journal->dir_fd);
 		reader->dir_watch = inotify_add_watch(reader->inotify_fd, path, IN_MOVED_TO);
 		watch(reader);
@@ -177,18 +214,11 @@ int abox_journal_reader_get_fd(abox_journal_reader *reader, abox_error **reterr)
 
 			reader->inotify_fd = fd_close(reader->inotify_fd);
 			reader->watched_inode = 0;
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, sys_errno, "cannot watch");
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, sys_errno, "cannot watch");
 		}
 	}
 	return reader->inotify_fd;
-}
-
-static void drain(abox_journal_reader *reader)
-{
-	char buffer[4096] __attribute__((aligned(8)));
-
-	while (reader->inotify_fd >= 0 && read(reader->inotify_fd, buffer, sizeof(buffer)) > 0)
-		continue;
 }
 
 /* Is there a record behind the reader's place? The place is not moved. */
@@ -222,10 +252,10 @@ int abox_journal_reader_wait(abox_journal_reader *reader, uint64_t timeout_usec,
 		struct pollfd poll_fd = { .fd = reader->inotify_fd, .events = POLLIN };
 		uint64_t until = deadline;
 
-		drain(reader);	/* before the look, so that nothing that comes after it is missed */
+		drain(reader); /* before the look, so that nothing that comes after it is missed */
 		watch(reader);
 		r = peek(reader, reterr);
-		if (r == ABOX_E_DAMAGED) {	/* reader_next() tells it */
+		if (r == ABOX_E_DAMAGED) { /* reader_next() tells it */
 			if (reterr)
 				*reterr = abox_error_free(*reterr);
 			return 1;
@@ -239,7 +269,8 @@ int abox_journal_reader_wait(abox_journal_reader *reader, uint64_t timeout_usec,
 			until = MIN(deadline, now + POLL_USEC);
 		r = poll(&poll_fd, reader->inotify_fd >= 0, clock_poll_msec(now, until));
 		if (r < 0 && errno != EINTR)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, errno, "cannot wait");
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, errno, "cannot wait");
 	}
 }
 
@@ -253,7 +284,8 @@ static int flush(struct text *lines, int fd, abox_error **reterr)
 	r = lines->len > 0 ? fd_write_all(fd, lines->data, lines->len) : 0;
 	lines->len = 0;
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot write the export");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot write the export");
 	return 0;
 }
 

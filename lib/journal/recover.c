@@ -2,10 +2,10 @@
 /*
  * Recovery: what a crash, a failed sync or a damaged disk left in the newest segment.
  *
- * A torn tail is set aside, zeroed and told. A poisoned journal is written anew: after a failed sync the page cache may
- * call clean what the disk never got, so only freshly written pages of another file can be synced and believed. Both
- * keep every record of the chain. Damage is cut out only when somebody says so by name. All of this ends with a
- * rename, so that stopping anywhere leaves the old file or the new one.
+ * A torn tail is set aside, zeroed and told. A poisoned journal is written anew: after a failed sync the page
+ * cache may call clean what the disk never got, so only freshly written pages of another file can be synced
+ * and believed. Both keep every record of the chain. Damage is cut out only when somebody says so by name.
+ * All of this ends with a rename, so that stopping anywhere leaves the old file or the new one.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -40,8 +40,8 @@ static int copy_bytes(int from_fd, uint64_t from, uint64_t to, int to_fd)
 }
 
 /* A copy of [from, to) under a name of its own; *retname has 64 bytes. */
-static int set_aside(abox_journal *journal, int fd, const char *what, uint64_t number, uint64_t from, uint64_t to,
-	char retname[64])
+static int set_aside(abox_journal *journal, int fd, const char *what, uint64_t number, uint64_t from,
+	uint64_t to, char retname[64])
 {
 	_cleanup_(fd_closep) int aside_fd = -EBADF;
 	int r;
@@ -69,15 +69,20 @@ int recover_set_aside(abox_journal *journal, uint64_t end, abox_error **reterr)
 	char file[64];
 	int r;
 
-	r = set_aside(journal, journal->tail->fd, "torn", journal->tail->number, journal->chain.offset, end, file);
+	r = set_aside(
+		journal, journal->tail->fd, "torn", journal->tail->number, journal->chain.offset, end, file);
 	if (r < 0 && r != -ENOSPC && r != -EDQUOT)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, file, -r, "cannot set the torn tail aside");
-	/* a full disk must not keep anybody from recording an outcome; half a record was never acknowledged */
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, file, -r, "cannot set the torn tail aside");
+	/* a full disk must not keep anybody from recording an outcome; half a record was never acknowledged
+	 */
 	if (r < 0)
 		file[0] = 0;
-	journal_add_found(journal, "{\"what\":\"torn\",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64
-		",\"seq\":%" PRIu64 ",\"file\":%s%s%s}", journal->tail->number, journal->chain.offset,
-		end - journal->chain.offset, journal->chain.seq + 1, file[0] ? "\"" : "null", file, file[0] ? "\"" : "");
+	journal_add_found(journal,
+		"{\"what\":\"torn\",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64
+		",\"seq\":%" PRIu64 ",\"file\":%s%s%s}",
+		journal->tail->number, journal->chain.offset, end - journal->chain.offset,
+		journal->chain.seq + 1, file[0] ? "\"" : "null", file, file[0] ? "\"" : "");
 	return 0;
 }
 
@@ -93,14 +98,16 @@ int recover_room(abox_journal *journal, abox_error **reterr)
 	r = rotate_write_zeros(journal->tail->fd, journal->chain.offset, wanted);
 	if (r < 0) {
 		segment_name(journal->tail->number, name);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot make room in a cut segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot make room in a cut segment");
 	}
 	journal->tail_bytes = wanted;
 	return 0;
 }
 
 /* Puts a new file, holding [0, end) of the old one, in its place. */
-static int replace_segment(abox_journal *journal, int old_fd, uint64_t number, uint64_t end, abox_error **reterr)
+static int replace_segment(
+	abox_journal *journal, int old_fd, uint64_t number, uint64_t end, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	char name[SEGMENT_NAME_BYTES];
@@ -110,8 +117,8 @@ static int replace_segment(abox_journal *journal, int old_fd, uint64_t number, u
 	segment_name(number, name);
 	if (fstat(old_fd, &st) < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, name, errno, "cannot stat");
-	r = rotate_write_spare(journal, REWRITE_NAME, NULL, 0, MAX((uint64_t)st.st_size, journal->segment_bytes), &fd,
-		reterr);
+	r = rotate_write_spare(journal, REWRITE_NAME, NULL, 0,
+		MAX((uint64_t)st.st_size, journal->segment_bytes), &fd, reterr);
 	if (r < 0)
 		return r;
 	r = copy_bytes(old_fd, 0, end, fd);
@@ -122,13 +129,14 @@ static int replace_segment(abox_journal *journal, int old_fd, uint64_t number, u
 	if (r == 0)
 		r = jio_sync(journal->dir_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot write the segment anew");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot write the segment anew");
 	return 0;
 }
 
 /* The chain of a segment as far as it goes; *retbroken: something stands behind it. */
-static int walk(int dir_fd, uint64_t number, struct segment **retsegment, struct chain *retchain, bool *retbroken,
-	abox_error **reterr)
+static int walk(int dir_fd, uint64_t number, struct segment **retsegment, struct chain *retchain,
+	bool *retbroken, abox_error **reterr)
 {
 	struct segment_reader reader = SEGMENT_READER_INIT;
 	struct journal_record record;
@@ -176,11 +184,13 @@ int recover_poisoned(abox_journal *journal, struct lock_state *state, abox_error
 		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
 			"record %" PRIu64 " was durable and is gone", chain.seq + 1);
 	if (broken) {
-		/* half a record, or damage: looked at again with the lock, when the journal is opened for good */
+		/* half a record, or damage: looked at again with the lock, when the journal is opened for
+		 * good */
 		struct stat st;
 
 		if (fstat(segment->fd, &st) < 0)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, errno, "cannot stat");
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, NULL, errno, "cannot stat");
 		r = replace_segment(journal, segment->fd, number, (uint64_t)st.st_size, reterr);
 	} else {
 		r = replace_segment(journal, segment->fd, number, chain.offset, reterr);
@@ -193,8 +203,9 @@ int recover_poisoned(abox_journal *journal, struct lock_state *state, abox_error
 	if (r < 0)
 		return r;
 	__atomic_store_n(&journal->poisoned, false, __ATOMIC_RELEASE);
-	journal_add_found(journal, "{\"what\":\"poisoned\",\"segment\":%" PRIu64 ",\"known\":%" PRIu64 ",\"seq\":%" PRIu64
-		"}", number, known, chain.seq);
+	journal_add_found(journal,
+		"{\"what\":\"poisoned\",\"segment\":%" PRIu64 ",\"known\":%" PRIu64 ",\"seq\":%" PRIu64 "}",
+		number, known, chain.seq);
 	return 0;
 }
 
@@ -222,13 +233,15 @@ int recover_cut(abox_journal *journal, uint64_t number, abox_error **reterr)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, name, errno, "cannot stat");
 	r = set_aside(journal, segment->fd, "damaged", number, chain.offset, (uint64_t)st.st_size, file);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, file, -r, "cannot set the damaged part aside");
-	if (headless) {	/* the one before is closed: a new one follows by itself */
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, file, -r, "cannot set the damaged part aside");
+	if (headless) { /* the one before is closed: a new one follows by itself */
 		r = jio_unlink(journal->dir_fd, name);
 		if (r == 0)
 			r = jio_sync(journal->dir_fd);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove");
+			return error_set_errno(
+				reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove");
 	} else {
 		r = replace_segment(journal, segment->fd, number, chain.offset, reterr);
 		if (r < 0)
@@ -242,8 +255,9 @@ int recover_cut(abox_journal *journal, uint64_t number, abox_error **reterr)
 	r = lock_write_state(&journal->lock, &state, reterr);
 	if (r < 0)
 		return r;
-	journal_add_found(journal, "{\"what\":\"damaged\",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64
-		",\"seq\":%" PRIu64 ",\"file\":\"%s\"}", number, chain.offset, (uint64_t)st.st_size - chain.offset,
-		chain.seq + 1, file);
+	journal_add_found(journal,
+		"{\"what\":\"damaged\",\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64
+		",\"seq\":%" PRIu64 ",\"file\":\"%s\"}",
+		number, chain.offset, (uint64_t)st.st_size - chain.offset, chain.seq + 1, file);
 	return 0;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rotation: one segment is closed, the next begins. All of it under LOCK_SYNC; LOCK_APPEND is held only for the closing
- * record. The order is what makes it safe to stop anywhere:
+ * Rotation: one segment is closed, the next begins. All of it under LOCK_SYNC; LOCK_APPEND is held only for
+ *the closing record. The order is what makes it safe to stop anywhere:
  *
- *	1. the next segment is written with zeros under another name, and synced: a full disk is met before anything
- *	   is closed, and outcomes still have the room that was reserved for them in the old one;
+ *	1. the next segment is written with zeros under another name, and synced: a full disk is met before
+ *anything is closed, and outcomes still have the room that was reserved for them in the old one;
  *	2. the closing record is appended: nothing can be appended to the old segment any more;
  *	3. the old segment is synced;
- *	4. the head, with length and hash of the old one, is written and synced, the file gets its name, the folder is
- *	   synced. Only now can it be appended to.
+ *	4. the head, with length and hash of the old one, is written and synced, the file gets its name, the
+ *folder is synced. Only now can it be appended to.
  *
  * Whoever finds a closed segment without a next one goes on at 3.
  */
@@ -25,14 +25,14 @@
 #include "journal/inject.h"
 
 #define SPARE_NAME "spare"
-#define HEAD_SLACK 4096		/* between two looks the summary may grow a little */
+#define HEAD_SLACK 4096 /* between two looks the summary may grow a little */
 
 struct rotation {
-	uint64_t number;	/* the segment to be closed */
-	uint64_t want;		/* room for this beside the head */
+	uint64_t number; /* the segment to be closed */
+	uint64_t want;   /* room for this beside the head */
 	int spare_fd;
 	uint64_t spare_bytes;
-	struct text head;	/* the first line of the next segment */
+	struct text head; /* the first line of the next segment */
 	char head_hash[DIGEST_TEXT_BYTES];
 };
 
@@ -63,12 +63,14 @@ int rotate_write_spare(abox_journal *journal, const char *name, const char *data
 	if (journal_beyond_limit(MAX(bytes, len)))
 		return error_set(reterr, ABOX_E_NOSPACE, ABOX_STAGE_JOURNAL, name,
 			"the limit on file sizes (RLIMIT_FSIZE) is below the size of a segment");
-	r = jio_unlink(journal->dir_fd, name);	/* what is left of one that was cut short */
+	r = jio_unlink(journal->dir_fd, name); /* what is left of one that was cut short */
 	if (r < 0 && r != -ENOENT)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove the old spare");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot remove the old spare");
 	fd = jio_open(journal->dir_fd, name, O_RDWR | O_CREAT | O_EXCL, 0600);
 	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -fd, "cannot create a segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -fd, "cannot create a segment");
 	r = len > 0 ? jio_pwrite(fd, data, len, 0) : 0;
 	if (r == 0)
 		r = rotate_write_zeros(fd, len, MAX(bytes, len));
@@ -76,26 +78,31 @@ int rotate_write_spare(abox_journal *journal, const char *name, const char *data
 		r = jio_sync(fd);
 	if (r < 0) {
 		(void)jio_unlink(journal->dir_fd, name);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot make room for a segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot make room for a segment");
 	}
 	*retfd = steal_fd(fd);
 	return 0;
 }
 
 /* The head of the segment after the tail, which is closed (or, for its size, is about to be). */
-static int build_head(abox_journal *journal, struct text *line, char hash[DIGEST_TEXT_BYTES], abox_error **reterr)
+static int build_head(
+	abox_journal *journal, struct text *line, char hash[DIGEST_TEXT_BYTES], abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
-	struct record_fields fields = { .seq = journal->chain.seq + 1, .time_usec = clock_wall_usec(),
-		.known = journal->chain.seq, .prev = journal->chain.hash };
+	struct record_fields fields = { .seq = journal->chain.seq + 1,
+		.time_usec = clock_wall_usec(),
+		.known = journal->chain.seq,
+		.prev = journal->chain.hash };
 	struct journal_entry entry = { .type = "journal.open", .room_bytes = journal->chain.room };
 	const char *why = "out of memory";
 	int r;
 
-	text_printf(&body, "{\"format\":%d,\"journal\":\"%s\",\"segment\":%" PRIu64 ",\"sealed\":{\"segment\":%" PRIu64
-		",\"bytes\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"hash\":\"%s\"},\"views\":", FORMAT_NUMBER,
-		journal->identity.id, journal->tail->number + 1, journal->tail->number, journal->chain.offset,
-		journal->chain.seq, journal->chain.hash);
+	text_printf(&body,
+		"{\"format\":%d,\"journal\":\"%s\",\"segment\":%" PRIu64 ",\"sealed\":{\"segment\":%" PRIu64
+		",\"bytes\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"hash\":\"%s\"},\"views\":",
+		FORMAT_NUMBER, journal->identity.id, journal->tail->number + 1, journal->tail->number,
+		journal->chain.offset, journal->chain.seq, journal->chain.hash);
 	r = views_summarize(journal, &body, reterr);
 	if (r < 0)
 		return r;
@@ -118,7 +125,8 @@ static uint64_t needed_bytes(const abox_journal *journal, const struct rotation 
 	uint64_t need = rotation->head.len + HEAD_SLACK + rotation->want + SEGMENT_ROOM_CLOSE +
 			(uint64_t)MAX(journal->chain.room, 0);
 
-	need += segment_vital_room(journal->segment_bytes) + need / 8;	/* a larger segment keeps more room, too */
+	need += segment_vital_room(journal->segment_bytes) +
+		need / 8; /* a larger segment keeps more room, too */
 	return MAX(need, journal->segment_bytes);
 }
 
@@ -135,14 +143,16 @@ static int close_segment(abox_journal *journal, abox_error **reterr)
 		return r;
 	if (journal->chain.offset + journal->line.len > journal->tail_bytes)
 		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
-			"the room for the closing record of segment %" PRIu64 " is gone", journal->tail->number);
+			"the room for the closing record of segment %" PRIu64 " is gone",
+			journal->tail->number);
 	return tail_write(journal, &entry, reterr);
 }
 
 enum { STEP_DONE, STEP_NEED_SPARE, STEP_INSTALL };
 
 /* Under both locks and mutex. */
-static int step_locked(abox_journal *journal, struct rotation *rotation, uint64_t *retneed, abox_error **reterr)
+static int step_locked(
+	abox_journal *journal, struct rotation *rotation, uint64_t *retneed, abox_error **reterr)
 {
 	int r;
 
@@ -204,7 +214,8 @@ static int install(abox_journal *journal, struct rotation *rotation, abox_error 
 	if (r == 0)
 		r = jio_sync(rotation->spare_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, SPARE_NAME, -r, "cannot write the head");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, SPARE_NAME, -r, "cannot write the head");
 	r = sync_check_poison(journal, &state, reterr);
 	if (r == 0)
 		r = sync_flag_begin(journal, &state, reterr);
@@ -214,7 +225,8 @@ static int install(abox_journal *journal, struct rotation *rotation, abox_error 
 	r = jio_rename(journal->dir_fd, SPARE_NAME, name);
 	if (r < 0) {
 		(void)sync_flag_end(journal, &state, 0, 0, NULL);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot name the segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot name the segment");
 	}
 	r = jio_sync(journal->dir_fd);
 	/* the zeros behind the seal are of no use; a failure only leaves them there */
@@ -240,11 +252,13 @@ static int rotate_with_turn(abox_journal *journal, struct rotation *rotation, ab
 			return install(journal, rotation, reterr);
 		rotation->spare_fd = fd_close(rotation->spare_fd);
 		rotation->spare_bytes = need + HEAD_SLACK * (uint64_t)tries;
-		r = rotate_write_spare(journal, SPARE_NAME, NULL, 0, rotation->spare_bytes, &rotation->spare_fd, reterr);
+		r = rotate_write_spare(
+			journal, SPARE_NAME, NULL, 0, rotation->spare_bytes, &rotation->spare_fd, reterr);
 		if (r < 0)
 			return r;
 	}
-	return error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL, "what is open grows faster than it can be written");
+	return error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL,
+		"what is open grows faster than it can be written");
 }
 
 int rotate_away(abox_journal *journal, uint64_t number, uint64_t want_bytes, abox_error **reterr)
@@ -277,7 +291,8 @@ int rotate_first(abox_journal *journal, abox_error **reterr)
 	const char *why = NULL;
 	int r;
 
-	snprintf(body, sizeof(body), "{\"format\":%d,\"journal\":\"%s\",\"segment\":1,\"sealed\":null,\"views\":{}}",
+	snprintf(body, sizeof(body),
+		"{\"format\":%d,\"journal\":\"%s\",\"segment\":1,\"sealed\":null,\"views\":{}}",
 		FORMAT_NUMBER, journal->identity.id);
 	entry.body = body;
 	r = record_build(&line, &fields, &entry, hash, &why);
@@ -291,7 +306,8 @@ int rotate_first(abox_journal *journal, abox_error **reterr)
 	if (r == 0)
 		r = jio_sync(journal->dir_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot create the first segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -r, "cannot create the first segment");
 	return 0;
 }
 

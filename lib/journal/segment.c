@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Segments: the files a journal consists of. A segment is written with zeros once, so that appending later changes no
- * metadata and needs no room. This file opens, lists and reads them; what is to be done about a broken place is
- * decided by those who call (tail.c, recover.c, verify.c).
+ * Segments: the files a journal consists of. A segment is written with zeros once, so that appending later
+ * changes no metadata and needs no room. This file opens, lists and reads them; what is to be done about a
+ * broken place is decided by those who call (tail.c, recover.c, verify.c).
  */
 #include "journal/segment.h"
 
@@ -20,7 +20,7 @@
 #include "journal/inject.h"
 
 #define CHUNK_BYTES (64 * 1024)
-#define FIRST_CHUNK_BYTES 4096	/* a look for what is new seldom finds more */
+#define FIRST_CHUNK_BYTES 4096 /* a look for what is new seldom finds more */
 
 void segment_name(uint64_t number, char ret[SEGMENT_NAME_BYTES])
 {
@@ -38,7 +38,8 @@ int segment_wrap(int fd, uint64_t number, struct segment **ret, abox_error **ret
 	if (fstat(fd, &st) < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_JOURNAL, name, errno, "cannot stat");
 	if (!S_ISREG(st.st_mode) || st.st_nlink > 1)
-		return error_set(reterr, ABOX_E_PERMISSION, ABOX_STAGE_JOURNAL, name, "is not a plain file of its own");
+		return error_set(reterr, ABOX_E_PERMISSION, ABOX_STAGE_JOURNAL, name,
+			"is not a plain file of its own");
 	segment = calloc(1, sizeof(*segment));
 	if (!segment)
 		return ABOX_E_MEMORY;
@@ -59,8 +60,8 @@ int segment_open(int dir_fd, uint64_t number, bool writable, struct segment **re
 	segment_name(number, name);
 	fd = jio_open(dir_fd, name, writable ? O_RDWR : O_RDONLY, 0);
 	if (fd < 0)
-		return error_set_errno(reterr, fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO, ABOX_STAGE_JOURNAL, name, -fd,
-			"cannot open the segment");
+		return error_set_errno(reterr, fd == -ENOENT ? ABOX_E_NOT_FOUND : ABOX_E_IO,
+			ABOX_STAGE_JOURNAL, name, -fd, "cannot open the segment");
 	return segment_wrap(fd, number, ret, reterr);
 }
 
@@ -129,7 +130,8 @@ int segment_list(int dir_fd, uint64_t **ret, size_t *retn, abox_error **reterr)
 	fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || !(dir = fdopendir(fd))) {
 		fd_close(fd);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, errno, "cannot list the folder");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, errno, "cannot list the folder");
 	}
 	while (errno = 0, (entry = readdir(dir))) {
 		if (!parse_name(entry->d_name, &number))
@@ -144,7 +146,8 @@ int segment_list(int dir_fd, uint64_t **ret, size_t *retn, abox_error **reterr)
 		numbers[n++] = number;
 	}
 	if (errno)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, errno, "cannot list the folder");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, errno, "cannot list the folder");
 	if (n > 1)
 		qsort(numbers, n, sizeof(*numbers), compare_numbers);
 	*ret = steal_ptr(numbers);
@@ -192,7 +195,8 @@ static int reserve(struct segment_reader *reader, size_t want)
 /* Reads on; *retmore tells whether there was anything. */
 static int fill(struct segment_reader *reader, bool *retmore, abox_error **reterr)
 {
-	size_t want = reader->end == reader->start && reader->allocated == 0 ? FIRST_CHUNK_BYTES : CHUNK_BYTES;
+	size_t want =
+		reader->end == reader->start && reader->allocated == 0 ? FIRST_CHUNK_BYTES : CHUNK_BYTES;
 	char name[SEGMENT_NAME_BYTES];
 	ssize_t n;
 	int r;
@@ -203,7 +207,8 @@ static int fill(struct segment_reader *reader, bool *retmore, abox_error **reter
 	n = fd_pread_all(reader->fd, reader->buffer + reader->end, want, reader->buffer_offset + reader->end);
 	if (n < 0) {
 		segment_name(reader->number, name);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, (int)-n, "cannot read the segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, (int)-n, "cannot read the segment");
 	}
 	reader->end += (size_t)n;
 	*retmore = n > 0;
@@ -249,7 +254,8 @@ static int find_line(struct segment_reader *reader, size_t *retlen, abox_error *
 
 	for (;;) {
 		have = reader->end - reader->start;
-		newline = have > seen ? memchr(reader->buffer + reader->start + seen, '\n', have - seen) : NULL;
+		newline =
+			have > seen ? memchr(reader->buffer + reader->start + seen, '\n', have - seen) : NULL;
 		if (newline) {
 			*retlen = (size_t)(newline - (reader->buffer + reader->start));
 			return 1;
@@ -360,8 +366,8 @@ int segment_reader_line(
 	return SEGMENT_RECORD;
 }
 
-/* Does a piece of a file up to a newline end in a whole record that claims seq? Before it there may be half a record
- * and a hole, or a record whose newline was lost. Few starts are tried: the bytes may be anybody's. */
+/* Does a piece of a file up to a newline end in a whole record that claims seq? Before it there may be half a
+ * record and a hole, or a record whose newline was lost. Few starts are tried: the bytes may be anybody's. */
 static bool line_claims(const char *line, size_t len, uint64_t seq)
 {
 	static const char start[] = "{\"seq\":";
@@ -382,7 +388,8 @@ static bool line_claims(const char *line, size_t len, uint64_t seq)
 	return false;
 }
 
-int segment_claims(int fd, uint64_t number, uint64_t offset, uint64_t seq, uint64_t *retend, abox_error **reterr)
+int segment_claims(
+	int fd, uint64_t number, uint64_t offset, uint64_t seq, uint64_t *retend, abox_error **reterr)
 {
 	struct segment_reader reader = SEGMENT_READER_INIT;
 	uint64_t end = offset;
@@ -445,8 +452,11 @@ int segment_read_head(int dir_fd, uint64_t number, struct segment_reader *reader
 		return r;
 	if (r != SEGMENT_RECORD || !record_opens(ret)) {
 		segment_name(number, name);
-		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, name, "the segment has no head (%s)",
-			reader->why ? reader->why : r == SEGMENT_END ? "it is empty" : "another record stands there");
+		return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, name,
+			"the segment has no head (%s)",
+			reader->why        ? reader->why
+			: r == SEGMENT_END ? "it is empty"
+					   : "another record stands there");
 	}
 	*retchain = chain;
 	*retsegment = steal_ptr(segment);

@@ -2,11 +2,11 @@
 /*
  * Syncing: what has reached the disk, and what may therefore be told.
  *
- * Threads of one handle take turns: the first one syncs for all that were appended when it began, the others wait and
- * mostly find their record covered. Between processes LOCK_SYNC does the same. A flag in the lock file stands while a
- * sync is under way: found with the lock free, its process died in it, which counts as a failed sync. After a failed
- * sync the kernel may have thrown the dirty pages away and marked them clean, so a second sync proves nothing: the
- * journal is poisoned for every process until recover.c has rewritten it.
+ * Threads of one handle take turns: the first one syncs for all that were appended when it began, the others
+ * wait and mostly find their record covered. Between processes LOCK_SYNC does the same. A flag in the lock
+ * file stands while a sync is under way: found with the lock free, its process died in it, which counts as a
+ * failed sync. After a failed sync the kernel may have thrown the dirty pages away and marked them clean, so
+ * a second sync proves nothing: the journal is poisoned for every process until recover.c has rewritten it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -49,8 +49,8 @@ int sync_check_poison(abox_journal *journal, struct lock_state *retstate, abox_e
 	return retstate->poisoned || journal->poisoned ? sync_poison(journal, 0, NULL, reterr) : 0;
 }
 
-/* Somebody may have put other files in the place of ours: a sync of what is no longer in the folder promises nothing,
- * and two lock files would mean two groups of writers. */
+/* Somebody may have put other files in the place of ours: a sync of what is no longer in the folder promises
+ * nothing, and two lock files would mean two groups of writers. */
 static int check_same(int dir_fd, const char *name, int fd, abox_error **reterr)
 {
 	struct stat open_st, named_st;
@@ -142,7 +142,8 @@ int sync_flag_begin(abox_journal *journal, struct lock_state *state, abox_error 
 	return lock_write_state(&journal->lock, state, reterr);
 }
 
-int sync_flag_end(abox_journal *journal, struct lock_state *state, uint64_t reach, int failed, abox_error **reterr)
+int sync_flag_end(
+	abox_journal *journal, struct lock_state *state, uint64_t reach, int failed, abox_error **reterr)
 {
 	int r;
 
@@ -153,8 +154,9 @@ int sync_flag_end(abox_journal *journal, struct lock_state *state, uint64_t reac
 		state->known = MAX(state->known, reach);
 	r = lock_write_state(&journal->lock, state, reterr);
 	if (failed < 0)
-		return sync_poison(journal, -failed, "a sync failed; what is on the disk is not known", reterr);
-	if (r < 0)	/* the flag stays up: whoever comes next takes this for a sync that was cut short */
+		return sync_poison(
+			journal, -failed, "a sync failed; what is on the disk is not known", reterr);
+	if (r < 0) /* the flag stays up: whoever comes next takes this for a sync that was cut short */
 		__atomic_store_n(&journal->poisoned, true, __ATOMIC_RELEASE);
 	return r;
 }
@@ -186,7 +188,7 @@ int sync_tail(abox_journal *journal, bool full, abox_error **reterr)
 	r = journal_mutex_lock(journal, journal_deadline(journal), reterr);
 	if (r < 0)
 		return r;
-	reach = journal->chain.seq;	/* fixed here: what comes in from now on may miss the sync */
+	reach = journal->chain.seq; /* fixed here: what comes in from now on may miss the sync */
 	memcpy(hash, journal->chain.hash, sizeof(hash));
 	segment = segment_ref(journal->tail);
 	done = state.known >= reach && !full;
@@ -218,7 +220,8 @@ static int sync_as_reader(abox_journal *journal, uint64_t seq, abox_error **rete
 	int r;
 
 	if (journal->read_only_fs || journal->cloned) {
-		/* nothing is dirty on a file system without writers; a copy is synced here, for itself alone */
+		/* nothing is dirty on a file system without writers; a copy is synced here, for itself alone
+		 */
 		r = journal_mutex_lock(journal, journal_deadline(journal), reterr);
 		if (r < 0)
 			return r;
@@ -227,7 +230,8 @@ static int sync_as_reader(abox_journal *journal, uint64_t seq, abox_error **rete
 			tail_set_covered(journal, journal->chain.seq, true);
 		journal_mutex_unlock(journal);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot sync the copy");
+			return error_set_errno(
+				reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, NULL, -r, "cannot sync the copy");
 		return 0;
 	}
 	r = lock_read_state(&journal->lock, &state, reterr);
@@ -240,7 +244,8 @@ static int sync_as_reader(abox_journal *journal, uint64_t seq, abox_error **rete
 	if (known >= seq)
 		return 0;
 	return error_set(reterr, ABOX_E_PERMISSION, ABOX_STAGE_JOURNAL, NULL,
-		"record %" PRIu64 " is not known to be on the disk, and this user may not sync the journal", seq);
+		"record %" PRIu64 " is not known to be on the disk, and this user may not sync the journal",
+		seq);
 }
 
 int journal_sync(abox_journal *journal, uint64_t seq, int durability, abox_error **reterr)
@@ -285,7 +290,8 @@ int abox_journal_get_position(
 	if (r < 0)
 		return r;
 	if (!retseq || !rethash)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "retseq and rethash are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "retseq and rethash are required");
 	r = journal_mutex_lock(journal, journal_deadline(journal), reterr);
 	if (r < 0)
 		return r;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The end of the log as one handle sees it: reads on what others appended, and writes what this handle appends.
+ * The end of the log as one handle sees it: reads on what others appended, and writes what this handle
+ * appends.
  *
- * Under LOCK_APPEND nobody else writes, so bytes behind the end of the chain are what a killed writer left: half a
- * record is undone before the next one is written, so that two never become one line. Whole records that cannot be
- * reached, or a shared `known` beyond the end, are damage: told, and nothing is appended. Without the lock such bytes
- * may be a record that is being written; the chain then simply ends before them.
+ * Under LOCK_APPEND nobody else writes, so bytes behind the end of the chain are what a killed writer left:
+ * half a record is undone before the next one is written, so that two never become one line. Whole records
+ * that cannot be reached, or a shared `known` beyond the end, are damage: told, and nothing is appended.
+ * Without the lock such bytes may be a record that is being written; the chain then simply ends before them.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -40,7 +41,8 @@ int tail_damage(abox_journal *journal, uint64_t offset, const char *why, abox_er
 	snprintf(place, sizeof(place), "%s:%" PRIu64, name, offset);
 	r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, place, "record %" PRIu64 " is damaged: %s",
 		journal->chain.seq + 1, why);
-	return error_remedy(reterr, r, "the journal can still be read; `agentbox journal repair` cuts the damage out");
+	return error_remedy(
+		reterr, r, "the journal can still be read; `agentbox journal repair` cuts the damage out");
 }
 
 int tail_show(abox_journal *journal, const struct journal_record *record, abox_error **reterr)
@@ -98,7 +100,8 @@ int tail_start(abox_journal *journal, uint64_t number, abox_error **reterr)
 		if (r < 0)
 			return r;
 		if (reopened->inode != segment->inode)
-			return error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL, "the journal is being repaired");
+			return error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_JOURNAL, NULL,
+				"the journal is being repaired");
 	}
 	r = set_tail(journal, reopened ? reopened : segment, reterr);
 	if (r < 0)
@@ -108,8 +111,8 @@ int tail_start(abox_journal *journal, uint64_t number, abox_error **reterr)
 	return 0;
 }
 
-/* The next segment is not there. It was pruned if a later one is: this handle has slept through all of it, and starts
- * again from the newest head, whose summaries replace what the views know. 1 then. */
+/* The next segment is not there. It was pruned if a later one is: this handle has slept through all of it,
+ * and starts again from the newest head, whose summaries replace what the views know. 1 then. */
 static int go_to_newest(abox_journal *journal, abox_error **reterr)
 {
 	_cleanup_(freep) uint64_t *numbers = NULL;
@@ -120,7 +123,7 @@ static int go_to_newest(abox_journal *journal, abox_error **reterr)
 	if (r < 0 || n == 0 || numbers[n - 1] <= journal->tail->number)
 		return r;
 	if (n > 1 && numbers[0] <= journal->tail->number + 1)
-		return 1;	/* it has come meanwhile */
+		return 1; /* it has come meanwhile */
 	r = tail_start(journal, numbers[n - 1], reterr);
 	if (r == 0)
 		r = views_reload(journal, reterr);
@@ -153,7 +156,8 @@ static int next_segment(abox_journal *journal, abox_error **reterr)
 	if (r != SEGMENT_RECORD) {
 		const char *why = journal->reader.why ? journal->reader.why : "its segment is empty";
 
-		segment_reader_start(&journal->reader, journal->tail->fd, journal->tail->number, journal->chain.offset);
+		segment_reader_start(
+			&journal->reader, journal->tail->fd, journal->tail->number, journal->chain.offset);
 		return tail_damage(journal, journal->chain.offset, why, reterr);
 	}
 	r = set_tail(journal, segment, reterr);
@@ -192,8 +196,8 @@ static int undo_half(abox_journal *journal, abox_error **reterr)
 	uint64_t end;
 	int r;
 
-	r = segment_claims(journal->tail->fd, journal->tail->number, journal->chain.offset, journal->chain.seq + 1, &end,
-		reterr);
+	r = segment_claims(journal->tail->fd, journal->tail->number, journal->chain.offset,
+		journal->chain.seq + 1, &end, reterr);
 	if (r < 0)
 		return r;
 	if (r > 0 || journal->covered > journal->chain.seq)
@@ -217,7 +221,8 @@ static int probe(abox_journal *journal, abox_error **reterr)
 	n = fd_pread_all(journal->tail->fd, &byte, 1, journal->chain.offset);
 	if (n < 0) {
 		segment_name(journal->tail->number, name);
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, (int)-n, "cannot read the segment");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_JOURNAL, name, (int)-n, "cannot read the segment");
 	}
 	return n == 1 && byte != 0;
 }
@@ -240,14 +245,15 @@ int tail_catch_up(abox_journal *journal, bool locked, abox_error **reterr)
 		r = probe(journal, reterr);
 		if (r < 0)
 			return r;
-		r = r == 0 ? SEGMENT_END :
-			     segment_reader_next(&journal->reader, &journal->chain, true, &record, reterr);
+		r = r == 0 ? SEGMENT_END
+			   : segment_reader_next(&journal->reader, &journal->chain, true, &record, reterr);
 		if (r == SEGMENT_RECORD)
 			r = tail_show(journal, &record, reterr);
 		else if (r == SEGMENT_BROKEN)
 			return locked ? undo_half(journal, reterr) : 0;
 		else if (r == SEGMENT_END && locked && journal->opening)
-			return undo_half(journal, reterr);	/* pages reach the disk in any order: zeros may hide more */
+			return undo_half(
+				journal, reterr); /* pages reach the disk in any order: zeros may hide more */
 		else
 			return r;
 		if (r < 0)
@@ -275,8 +281,10 @@ static int show_own(abox_journal *journal, uint64_t offset, abox_error **reterr)
 
 int tail_build(abox_journal *journal, const struct journal_entry *entry, abox_error **reterr)
 {
-	struct record_fields fields = { .seq = journal->chain.seq + 1, .known = MIN(journal->covered, journal->chain.seq),
-		.time_usec = clock_wall_usec(), .prev = journal->chain.hash };
+	struct record_fields fields = { .seq = journal->chain.seq + 1,
+		.known = MIN(journal->covered, journal->chain.seq),
+		.time_usec = clock_wall_usec(),
+		.prev = journal->chain.hash };
 	const char *why = "out of memory";
 	int r;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Verification: is this folder one whole chain? From the files alone, without a lock, in constant memory, while others
- * may append. Every damaged place is named; reading goes on behind it, at the next segment, as what follows is still
- * worth knowing.
+ * Verification: is this folder one whole chain? From the files alone, without a lock, in constant memory,
+ * while others may append. Every damaged place is named; reading goes on behind it, at the next segment, as
+ * what follows is still worth knowing.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -19,35 +19,37 @@
 #include "journal/checkpoint.h"
 #include "journal/handle.h"
 
-#define DAMAGES_MAX 1000	/* told; more are only counted */
-#define RECENT 1024		/* hashes kept, for checkpoints that speak of records a little before them */
+#define DAMAGES_MAX 1000 /* told; more are only counted */
+#define RECENT 1024      /* hashes kept, for checkpoints that speak of records a little before them */
 
 struct verification {
 	int dir_fd;
 	const struct abox_journal_verify_options *options;
-	struct checkpoint wanted;	/* from options->checkpoint */
+	struct checkpoint wanted; /* from options->checkpoint */
 	bool wanted_seen;
 	struct journal_identity identity;
-	char id[ABOX_JOURNAL_ID_BYTES];	/* as the records say */
+	char id[ABOX_JOURNAL_ID_BYTES]; /* as the records say */
 	struct chain chain;
-	bool chain_known;		/* false at first, and behind damage */
+	bool chain_known; /* false at first, and behind damage */
 	uint64_t n_records, first_seq, n_checkpoints, n_blobs, n_damages;
-	uint64_t pruned_before;		/* segments below this were dropped, says a record */
+	uint64_t pruned_before; /* segments below this were dropped, says a record */
 	uint64_t first_segment;
-	char carried_file[64];		/* of the newest journal.pruned */
+	char carried_file[64]; /* of the newest journal.pruned */
 	char carried_digest[DIGEST_TEXT_BYTES];
 	struct text damages;
 	struct text torn;
-	char recent[RECENT][DIGEST_TEXT_BYTES];	/* by seq % RECENT */
+	char recent[RECENT][DIGEST_TEXT_BYTES]; /* by seq % RECENT */
 };
 
-static void add_damage(struct verification *v, uint64_t segment, uint64_t offset, uint64_t seq, const char *why)
+static void add_damage(
+	struct verification *v, uint64_t segment, uint64_t offset, uint64_t seq, const char *why)
 {
 	if (++v->n_damages > DAMAGES_MAX)
 		return;
 	if (v->damages.len > 0)
 		text_add(&v->damages, ",");
-	text_printf(&v->damages, "{\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"reason\":", segment,
+	text_printf(&v->damages,
+		"{\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"seq\":%" PRIu64 ",\"reason\":", segment,
 		offset, seq);
 	text_add_json(&v->damages, why, strlen(why));
 	text_add(&v->damages, "}");
@@ -55,7 +57,9 @@ static void add_damage(struct verification *v, uint64_t segment, uint64_t offset
 
 static int parse_body(const struct journal_record *record, struct json **ret)
 {
-	const struct json_bounds bounds = { .max_bytes = RECORD_LINE_MAX, .max_depth = 64, .stage = ABOX_STAGE_VERIFY };
+	const struct json_bounds bounds = {
+		.max_bytes = RECORD_LINE_MAX, .max_depth = 64, .stage = ABOX_STAGE_VERIFY
+	};
 
 	return json_parse(record->body, record->body_len, &bounds, ret, NULL);
 }
@@ -74,7 +78,8 @@ static bool seal_fits(const struct json *sealed, uint64_t number, const struct c
 
 	return (uint64_t)json_number(json_member(sealed, "segment")) == number &&
 	       (uint64_t)json_number(json_member(sealed, "bytes")) == chain->offset &&
-	       (uint64_t)json_number(json_member(sealed, "seq")) == chain->seq && hash && strcmp(hash, chain->hash) == 0;
+	       (uint64_t)json_number(json_member(sealed, "seq")) == chain->seq && hash &&
+	       strcmp(hash, chain->hash) == 0;
 }
 
 /* before: the end of the segment before, where that is known. */
@@ -115,22 +120,26 @@ static int check_checkpoint(struct verification *v, const struct journal_record 
 	}
 	if (checkpoint.seq >= v->first_seq && record->seq - checkpoint.seq < RECENT && v->chain_known &&
 		strcmp(v->recent[checkpoint.seq % RECENT], checkpoint.hash) != 0)
-		add_damage(v, record->segment, record->offset, record->seq, "the checkpoint speaks of another record");
+		add_damage(v, record->segment, record->offset, record->seq,
+			"the checkpoint speaks of another record");
 	if (!v->options->public_key)
 		return 0;
 	r = checkpoint_check(&checkpoint, v->options->public_key, reterr);
 	if (r == 0)
-		add_damage(v, record->segment, record->offset, record->seq, "the signature of the checkpoint is wrong");
+		add_damage(v, record->segment, record->offset, record->seq,
+			"the signature of the checkpoint is wrong");
 	return r < 0 ? r : 0;
 }
 
 static void take_pruned(struct verification *v, const struct json *body)
 {
 	const struct json *carried = json_member(body, "carried");
-	const char *file = json_text(json_member(carried, "file")), *digest = json_text(json_member(carried, "sha256"));
+	const char *file = json_text(json_member(carried, "file")),
+		   *digest = json_text(json_member(carried, "sha256"));
 
 	v->pruned_before = MAX(v->pruned_before, (uint64_t)json_number(json_member(body, "before_segment")));
-	if (file && digest && strlen(digest) == 64 && strncmp(file, "carried-", 8) == 0 && !strchr(file, '/')) {
+	if (file && digest && strlen(digest) == 64 && strncmp(file, "carried-", 8) == 0 &&
+		!strchr(file, '/')) {
 		snprintf(v->carried_file, sizeof(v->carried_file), "%s", file);
 		memcpy(v->carried_digest, digest, sizeof(v->carried_digest));
 	}
@@ -172,8 +181,9 @@ static uint64_t shared_known(struct verification *v)
 	struct lock_file lock = LOCK_FILE_INIT;
 	struct lock_state state = { .known = 0 };
 
-	if (lock_open(&lock, v->dir_fd, false, NULL) == 0 && identity_here(v->dir_fd, lock.fd, &here, NULL) == 0 &&
-		here.inode == v->identity.inode && here.fsid == v->identity.fsid)
+	if (lock_open(&lock, v->dir_fd, false, NULL) == 0 &&
+		identity_here(v->dir_fd, lock.fd, &here, NULL) == 0 && here.inode == v->identity.inode &&
+		here.fsid == v->identity.fsid)
 		(void)lock_read_state(&lock, &state, NULL);
 	lock_close(&lock);
 	return state.known;
@@ -182,7 +192,8 @@ static uint64_t shared_known(struct verification *v)
 enum newest { NEWEST_END, NEWEST_TORN, NEWEST_DAMAGED };
 
 /* The chain of the newest segment ended: is there anything behind, or should there be? */
-static int judge_newest(struct verification *v, struct segment *segment, uint64_t *retend, abox_error **reterr)
+static int judge_newest(
+	struct verification *v, struct segment *segment, uint64_t *retend, abox_error **reterr)
 {
 	int r;
 
@@ -213,10 +224,13 @@ static int end_newest(struct verification *v, struct segment *segment, struct se
 		nanosleep(&pause, NULL);
 	}
 	if (judged == NEWEST_DAMAGED)
-		add_damage(v, segment->number, v->chain.offset, v->chain.seq + 1, reader->why ? reader->why : "it is gone");
+		add_damage(v, segment->number, v->chain.offset, v->chain.seq + 1,
+			reader->why ? reader->why : "it is gone");
 	else
-		text_printf(&v->torn, "{\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"seq\":%" PRIu64
-			"}", segment->number, v->chain.offset, end - v->chain.offset, v->chain.seq + 1);
+		text_printf(&v->torn,
+			"{\"segment\":%" PRIu64 ",\"offset\":%" PRIu64 ",\"bytes\":%" PRIu64
+			",\"seq\":%" PRIu64 "}",
+			segment->number, v->chain.offset, end - v->chain.offset, v->chain.seq + 1);
 	return 0;
 }
 
@@ -227,12 +241,13 @@ static int check_behind_close(struct verification *v, struct segment *segment, a
 
 	r = segment_claims(segment->fd, segment->number, v->chain.offset, UINT64_MAX, &end, reterr);
 	if (r >= 0 && end > v->chain.offset)
-		add_damage(v, segment->number, v->chain.offset, v->chain.seq, "bytes behind the closing record");
+		add_damage(
+			v, segment->number, v->chain.offset, v->chain.seq, "bytes behind the closing record");
 	return r < 0 ? r : 0;
 }
 
-static int walk_segment(struct verification *v, struct segment_reader *reader, struct segment *segment, bool newest,
-	abox_error **reterr)
+static int walk_segment(struct verification *v, struct segment_reader *reader, struct segment *segment,
+	bool newest, abox_error **reterr)
 {
 	struct journal_record record;
 	int r;
@@ -321,7 +336,8 @@ static int check_segments(struct verification *v, abox_error **reterr)
 		if (faccessat(v->dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
 			break;
 		segment_name(number + 1, name);
-		r = check_segment(v, &reader, number, faccessat(v->dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0, reterr);
+		r = check_segment(v, &reader, number,
+			faccessat(v->dir_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) < 0, reterr);
 	}
 	segment_reader_clear(&reader);
 	return r;
@@ -339,7 +355,8 @@ static int check_blobs(struct verification *v, abox_error **reterr)
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0 || !(dir = fdopendir(fd))) {
-		r = error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_VERIFY, "blobs", errno, "cannot list the blobs");
+		r = error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_VERIFY, "blobs", errno, "cannot list the blobs");
 		fd_close(fd);
 		return r;
 	}
@@ -351,11 +368,12 @@ static int check_blobs(struct verification *v, abox_error **reterr)
 		v->n_blobs++;
 		blob_fd = openat(dirfd(dir), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 		if (blob_fd < 0 && errno == ENOENT)
-			continue;	/* pruned meanwhile */
+			continue; /* pruned meanwhile */
 		r = blob_fd < 0 ? ABOX_E_IO : digest_sha256_fd(blob_fd, digest, NULL);
 		fd_close(blob_fd);
 		if (r < 0) {
-			r = error_set_errno(reterr, r, ABOX_STAGE_VERIFY, entry->d_name, errno, "cannot read a blob");
+			r = error_set_errno(
+				reterr, r, ABOX_STAGE_VERIFY, entry->d_name, errno, "cannot read a blob");
 			break;
 		}
 		hex_encode(digest, sizeof(digest), text);
@@ -399,11 +417,13 @@ static int check_rest(struct verification *v, abox_error **reterr)
 	int r;
 
 	if (v->first_segment > 1 && v->pruned_before < v->first_segment)
-		add_damage(v, v->first_segment, 0, v->first_seq, "earlier segments are missing, and no record says that they "
+		add_damage(v, v->first_segment, 0, v->first_seq,
+			"earlier segments are missing, and no record says that they "
 			"were pruned");
 	if (v->options->checkpoint && !v->wanted_seen && v->wanted.seq > v->chain.seq)
 		add_damage(v, 0, 0, v->chain.seq + 1,
-			"the end was cut off: the checkpoint that was kept elsewhere speaks of a later record");
+			"the end was cut off: the checkpoint that was kept elsewhere speaks of a later "
+			"record");
 	r = check_carried(v, reterr);
 	if (r == 0 && v->options->blobs)
 		r = check_blobs(v, reterr);
@@ -418,12 +438,15 @@ static int print(struct verification *v, char **retjson)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
 
-	text_printf(&text, "{\"ok\":%s,\"id\":\"%s\",\"records\":%" PRIu64 ",\"first_seq\":%" PRIu64 ",\"last_seq\":%" PRIu64
-		",\"last_hash\":\"%s\",\"first_segment\":%" PRIu64 ",\"pruned_before\":%" PRIu64 ",\"torn\":",
-		v->n_damages ? "false" : "true", v->identity.id, v->n_records, v->first_seq, v->chain.seq, v->chain.hash,
-		v->first_segment, v->pruned_before);
+	text_printf(&text,
+		"{\"ok\":%s,\"id\":\"%s\",\"records\":%" PRIu64 ",\"first_seq\":%" PRIu64
+		",\"last_seq\":%" PRIu64 ",\"last_hash\":\"%s\",\"first_segment\":%" PRIu64
+		",\"pruned_before\":%" PRIu64 ",\"torn\":",
+		v->n_damages ? "false" : "true", v->identity.id, v->n_records, v->first_seq, v->chain.seq,
+		v->chain.hash, v->first_segment, v->pruned_before);
 	text_add(&text, v->torn.len ? v->torn.data : "null");
-	text_printf(&text, ",\"checkpoints\":%" PRIu64 ",\"blobs\":%" PRIu64 ",\"damages\":%" PRIu64 ",\"damage\":[",
+	text_printf(&text,
+		",\"checkpoints\":%" PRIu64 ",\"blobs\":%" PRIu64 ",\"damages\":%" PRIu64 ",\"damage\":[",
 		v->n_checkpoints, v->n_blobs, v->n_damages);
 	text_add_bytes(&text, v->damages.data, v->damages.len);
 	text_add(&text, "]}");
@@ -439,7 +462,8 @@ static int run(struct verification *v, const char *path, abox_error **reterr)
 	int r;
 
 	if (v->options->checkpoint) {
-		r = checkpoint_parse(v->options->checkpoint, strlen(v->options->checkpoint), &v->wanted, reterr);
+		r = checkpoint_parse(
+			v->options->checkpoint, strlen(v->options->checkpoint), &v->wanted, reterr);
 		if (r < 0)
 			return r;
 		if (v->options->public_key) {
@@ -467,7 +491,8 @@ int abox_journal_verify(const char *path, const struct abox_journal_verify_optio
 	int r;
 
 	if (!path || !path[0] || !retjson || (options && options->size < sizeof(*options)))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_VERIFY, NULL, "path and retjson are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_VERIFY, NULL, "path and retjson are required");
 	v = calloc(1, sizeof(*v));
 	if (!v)
 		return ABOX_E_MEMORY;

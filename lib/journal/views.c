@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Views: what others of the library know from the records, kept up to date by the handle, and written into the head of
- * each segment so that nobody has to read the ones before.
+ * Views: what others of the library know from the records, kept up to date by the handle, and written into
+ * the head of each segment so that nobody has to read the ones before.
  *
- * A head names, for each view, the segment whose head holds its summary: its own, or, when it was written by somebody
- * who did not know the view, an older one. Reading starts there.
+ * A head names, for each view, the segment whose head holds its summary: its own, or, when it was written by
+ * somebody who did not know the view, an older one. Reading starts there.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -13,7 +13,8 @@
 #include "base/json.h"
 #include "journal/handle.h"
 
-/* One line for each kind of view that summarises. Named here without its header: the journal knows no effects. */
+/* One line for each kind of view that summarises. Named here without its header: the journal knows no
+ * effects. */
 extern const struct journal_view_ops effect_view_ops;
 
 const struct journal_view_ops *const journal_views[] = {
@@ -24,23 +25,25 @@ const struct journal_view_ops *const journal_views[] = {
 /* The "views" member of a head, NULL when there is none. */
 static int parse_views(const struct journal_record *head, struct json **retviews, abox_error **reterr)
 {
-	const struct json_bounds bounds = { .max_bytes = RECORD_LINE_MAX, .max_depth = 64, .stage = ABOX_STAGE_JOURNAL };
+	const struct json_bounds bounds = {
+		.max_bytes = RECORD_LINE_MAX, .max_depth = 64, .stage = ABOX_STAGE_JOURNAL
+	};
 	_cleanup_(json_unrefp) struct json *body = NULL;
 	struct json *views;
 	int r;
 
 	r = json_parse(head->body, head->body_len, &bounds, &body, reterr);
 	if (r < 0)
-		return error_prefix(reterr, r == ABOX_E_MEMORY ? r : ABOX_E_DAMAGED, "head of segment %" PRIu64,
-			head->segment);
+		return error_prefix(reterr, r == ABOX_E_MEMORY ? r : ABOX_E_DAMAGED,
+			"head of segment %" PRIu64, head->segment);
 	views = json_member(body, "views");
 	*retviews = views ? json_ref(views) : NULL;
 	return 0;
 }
 
 /* Where a view begins to read, and its summary there (NULL: none). */
-static int find_start(abox_journal *journal, const char *name, uint64_t *retnumber, char **retsummary,
-	abox_error **reterr)
+static int find_start(
+	abox_journal *journal, const char *name, uint64_t *retnumber, char **retsummary, abox_error **reterr)
 {
 	_cleanup_(json_unrefp) struct json *views = NULL;
 	_cleanup_(segment_unrefp) struct segment *segment = NULL;
@@ -73,7 +76,8 @@ static int find_start(abox_journal *journal, const char *name, uint64_t *retnumb
 
 			if (from == 0 || from >= number) {
 				r = error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
-					"the head of segment %" PRIu64 " misleads about view %s", number, name);
+					"the head of segment %" PRIu64 " misleads about view %s", number,
+					name);
 				break;
 			}
 			number = from;
@@ -90,8 +94,8 @@ static int find_start(abox_journal *journal, const char *name, uint64_t *retnumb
 	return r;
 }
 
-static int show_record(struct view_slot *slot, struct text *body, const struct journal_record *record,
-	abox_error **reterr)
+static int show_record(
+	struct view_slot *slot, struct text *body, const struct journal_record *record, abox_error **reterr)
 {
 	struct journal_record shown = *record;
 
@@ -126,8 +130,8 @@ static int replay_segment(abox_journal *journal, struct view_slot *slot, uint64_
 			return r;
 		if (r != SEGMENT_RECORD)
 			return error_set(reterr, ABOX_E_DAMAGED, ABOX_STAGE_JOURNAL, NULL,
-				"record %" PRIu64 " in segment %" PRIu64 " is damaged: %s", chain.seq + 1, number,
-				reader->why ? reader->why : "it is missing");
+				"record %" PRIu64 " in segment %" PRIu64 " is damaged: %s", chain.seq + 1,
+				number, reader->why ? reader->why : "it is missing");
 		r = show_record(slot, body, &record, reterr);
 		if (r < 0)
 			return r;
@@ -171,7 +175,8 @@ static void *find_view(abox_journal *journal, const struct journal_view_ops *ops
 	return NULL;
 }
 
-int journal_view(abox_journal *journal, const struct journal_view_ops *ops, void **retview, abox_error **reterr)
+int journal_view(
+	abox_journal *journal, const struct journal_view_ops *ops, void **retview, abox_error **reterr)
 {
 	struct view_slot slot = { .ops = ops };
 	int r;
@@ -185,7 +190,8 @@ int journal_view(abox_journal *journal, const struct journal_view_ops *ops, void
 	slot.view = find_view(journal, ops);
 	if (!slot.view) {
 		if (journal->n_views == JOURNAL_VIEWS_MAX)
-			r = error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_JOURNAL, NULL, "too many views of one journal");
+			r = error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_JOURNAL, NULL,
+				"too many views of one journal");
 		else
 			r = ops->create(journal, &slot.view);
 		if (r == 0) {
@@ -236,7 +242,8 @@ static int carry_unknown(abox_journal *journal, struct text *text, abox_error **
 	struct chain chain;
 	int r;
 
-	r = segment_read_head(journal->dir_fd, journal->tail->number, &reader, &segment, &chain, &head, reterr);
+	r = segment_read_head(
+		journal->dir_fd, journal->tail->number, &reader, &segment, &chain, &head, reterr);
 	if (r == 0)
 		r = parse_views(&head, &views, reterr);
 	segment_reader_clear(&reader);
@@ -252,7 +259,8 @@ static int carry_unknown(abox_journal *journal, struct text *text, abox_error **
 			continue;
 		add_separator(text);
 		text_add_json(text, names[i], strlen(names[i]));
-		text_printf(text, ":{\"from\":%" PRIu64 "}", json_member(entry, "summary") ? journal->tail->number : from);
+		text_printf(text, ":{\"from\":%" PRIu64 "}",
+			json_member(entry, "summary") ? journal->tail->number : from);
 	}
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How fast is the journal, against what the disk can do and against SQLite, in one run? Rounds are interleaved and
- * medians taken; only the ratios mean something, as the floor of a host wanders.
+ * How fast is the journal, against what the disk can do and against SQLite, in one run? Rounds are
+ *interleaved and medians taken; only the ratios mean something, as the floor of a host wanders.
  *
  *	bench-journal [--quick] [FOLDER]	a folder on a real disk; default: the current one
  */
@@ -52,7 +52,8 @@ static const char *file_in_folder(const char *name)
 	return path;
 }
 
-/* ---- the limit: the same bytes into a file that was written before --------------------------------------------- */
+/* ---- the limit: the same bytes into a file that was written before
+ * --------------------------------------------- */
 
 static int plain_fd;
 static uint64_t plain_offset, plain_synced;
@@ -78,7 +79,8 @@ static void plain_open(bool prewritten)
 
 static void plain_append(void)
 {
-	if (pwrite(plain_fd, record, RECORD_BYTES, (off_t)plain_offset) != RECORD_BYTES || fdatasync(plain_fd) < 0)
+	if (pwrite(plain_fd, record, RECORD_BYTES, (off_t)plain_offset) != RECORD_BYTES ||
+		fdatasync(plain_fd) < 0)
 		die("plain append");
 	plain_offset = (plain_offset + RECORD_BYTES) % (PREWRITTEN_BYTES - RECORD_BYTES);
 }
@@ -89,7 +91,8 @@ static void plain_append_grouped(void)
 	uint64_t mine, reach;
 
 	pthread_mutex_lock(&plain_mutex);
-	if (pwrite(plain_fd, record, RECORD_BYTES, (off_t)(plain_offset % (PREWRITTEN_BYTES - RECORD_BYTES))) < 0)
+	if (pwrite(plain_fd, record, RECORD_BYTES,
+		    (off_t)(plain_offset % (PREWRITTEN_BYTES - RECORD_BYTES))) < 0)
 		die("plain append");
 	mine = plain_offset += RECORD_BYTES;
 	while (plain_synced < mine) {
@@ -110,7 +113,8 @@ static void plain_append_grouped(void)
 	pthread_mutex_unlock(&plain_mutex);
 }
 
-/* ---- the journal ----------------------------------------------------------------------------------------------- */
+/* ---- the journal
+ * ----------------------------------------------------------------------------------------------- */
 
 static abox_journal *journal;
 static char body[RECORD_BYTES + 1];
@@ -151,7 +155,8 @@ static void journal_append_unsynced(void)
 	journal_put(ABOX_DURABILITY_NONE);
 }
 
-/* ---- SQLite ---------------------------------------------------------------------------------------------------- */
+/* ---- SQLite
+ * ---------------------------------------------------------------------------------------------------- */
 
 #ifdef HAVE_SQLITE
 static sqlite3 *sqlite_open_one(void)
@@ -161,8 +166,10 @@ static sqlite3 *sqlite_open_one(void)
 	if (sqlite3_open(file_in_folder("sqlite.db"), &db) != SQLITE_OK)
 		die("sqlite");
 	sqlite3_busy_timeout(db, 60000);
-	sqlite3_exec(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-		"CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, body TEXT)", NULL, NULL, NULL);
+	sqlite3_exec(db,
+		"PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
+		"CREATE TABLE IF NOT EXISTS log (seq INTEGER PRIMARY KEY, body TEXT)",
+		NULL, NULL, NULL);
 	return db;
 }
 
@@ -199,7 +206,8 @@ static void sqlite_thread_done(void)
 }
 #endif
 
-/* ---- measuring -------------------------------------------------------------------------------------------------- */
+/* ---- measuring
+ * -------------------------------------------------------------------------------------------------- */
 
 struct job {
 	void (*append)(void);
@@ -250,7 +258,7 @@ struct row {
 	void (*append)(void);
 	unsigned int n_threads;
 	unsigned int n_each;
-	double target;		/* of the ratio of times; 0: none */
+	double target; /* of the ratio of times; 0: none */
 };
 
 /* Rounds of limit and journal take turns, so that both see the same weather. */
@@ -264,7 +272,8 @@ static void run_row(const struct row *row)
 		mine[i] = measure(row->append, row->n_threads, n);
 	}
 	ratio = median(mine, ROUNDS) / median(limit, ROUNDS);
-	printf("%-52s limit %9.2f us  here %9.2f us  ratio %5.2f", row->name, median(limit, ROUNDS), median(mine, ROUNDS), ratio);
+	printf("%-52s limit %9.2f us  here %9.2f us  ratio %5.2f", row->name, median(limit, ROUNDS),
+		median(mine, ROUNDS), ratio);
 	if (row->target > 0)
 		printf("  target <= %.2f %s", row->target, ratio <= row->target ? "met" : "MISSED");
 	printf("\n");
@@ -277,8 +286,8 @@ static void run_unsynced(void)
 
 	for (int i = 0; i < ROUNDS; i++)
 		mine[i] = measure(journal_append_unsynced, 1, quick ? 2000 : 10000);
-	printf("%-52s here %9.2f us  target <= 10.00 us %s\n", "unsynced record, 1 thread", median(mine, ROUNDS),
-		median(mine, ROUNDS) <= 10 ? "met" : "MISSED");
+	printf("%-52s here %9.2f us  target <= 10.00 us %s\n", "unsynced record, 1 thread",
+		median(mine, ROUNDS), median(mine, ROUNDS) <= 10 ? "met" : "MISSED");
 }
 
 static double count_all(uint64_t *retn)
@@ -344,7 +353,8 @@ static void run_large(uint64_t n_records)
 	verify_usec = now_usec() - start;
 	after = peak_kib();
 	printf("%-52s here %9.2f us a record (%" PRIu64 " records)\n", "iterate", read_usec / (double)n, n);
-	printf("%-52s here %9.2f us a record, peak memory %ld KiB more\n", "verify", verify_usec / (double)n, after - before);
+	printf("%-52s here %9.2f us a record, peak memory %ld KiB more\n", "verify", verify_usec / (double)n,
+		after - before);
 	abox_free(json);
 	journal = abox_journal_unref(journal);
 }
@@ -378,15 +388,21 @@ int main(int argc, char **argv)
 	journal_setup();
 	plain_open(true);
 	run_unsynced();
-	run_row(&(struct row){ "durable record, prewritten + fdatasync, 1 thread", plain_append, journal_append_durable, 1, 400, 1.15 });
-	run_row(&(struct row){ "durable record, group commit, 8 threads", plain_append_grouped, journal_append_durable, 8, 200, 0 });
-	run_row(&(struct row){ "durable record, group commit, 64 threads", plain_append_grouped, journal_append_durable, 64, 100, 1 / 0.75 });
+	run_row(&(struct row){ "durable record, prewritten + fdatasync, 1 thread", plain_append,
+		journal_append_durable, 1, 400, 1.15 });
+	run_row(&(struct row){ "durable record, group commit, 8 threads", plain_append_grouped,
+		journal_append_durable, 8, 200, 0 });
+	run_row(&(struct row){ "durable record, group commit, 64 threads", plain_append_grouped,
+		journal_append_durable, 64, 100, 1 / 0.75 });
 	close(plain_fd);
 	plain_open(false);
-	run_row(&(struct row){ "durable record, growing file + fdatasync, 1 thread", plain_append, journal_append_durable, 1, 400, 0 });
+	run_row(&(struct row){ "durable record, growing file + fdatasync, 1 thread", plain_append,
+		journal_append_durable, 1, 400, 0 });
 #ifdef HAVE_SQLITE
-	run_row(&(struct row){ "durable record, SQLite WAL FULL, 1 thread", sqlite_append, journal_append_durable, 1, 400, 1 });
-	run_row(&(struct row){ "durable record, SQLite WAL FULL, 8 threads", sqlite_append, journal_append_durable, 8, 50, 1 });
+	run_row(&(struct row){ "durable record, SQLite WAL FULL, 1 thread", sqlite_append,
+		journal_append_durable, 1, 400, 1 });
+	run_row(&(struct row){ "durable record, SQLite WAL FULL, 8 threads", sqlite_append,
+		journal_append_durable, 8, 50, 1 });
 #else
 	printf("SQLite rows skipped: libsqlite3-dev is not there\n");
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The reader of segments over any bytes: it never reads beyond, always ends, and what it takes for a record is one; a
- * prefix of records that it accepts is the same when read again. The bytes are a file of several lines; hashes are
- * made right first for lines that end in `"hash":"?"}`, so that the parser behind the hash is reached.
+ * The reader of segments over any bytes: it never reads beyond, always ends, and what it takes for a record
+ * is one; a prefix of records that it accepts is the same when read again. The bytes are a file of several
+ * lines; hashes are made right first for lines that end in `"hash":"?"}`, so that the parser behind the hash
+ * is reached.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +44,8 @@ static void read_all(int fd, uint64_t *retn, uint64_t *retend)
 	*retn = 0;
 	segment_reader_start(&reader, fd, 1, 0);
 	while ((r = segment_reader_next(&reader, &chain, check, &record, NULL)) == SEGMENT_RECORD) {
-		if (record.body_len < 2 || record.body[0] != '{' || memchr(record.line, '\n', record.line_len))
+		if (record.body_len < 2 || record.body[0] != '{' ||
+			memchr(record.line, '\n', record.line_len))
 			abort();
 		if (record.known >= record.seq && record.seq > 0)
 			abort();
@@ -66,8 +68,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (json_text_compact(&compact, at, size, false, NULL) == 0) {
 		/* what was made compact stays as it is */
-		if (json_text_compact(&again, compact.data, compact.len, false, NULL) < 0 || again.len != compact.len ||
-			memcmp(again.data, compact.data, compact.len) != 0)
+		if (json_text_compact(&again, compact.data, compact.len, false, NULL) < 0 ||
+			again.len != compact.len || memcmp(again.data, compact.data, compact.len) != 0)
 			abort();
 	}
 	while (at < end) {

@@ -8,8 +8,8 @@
 
 /* A fresh folder below TMPDIR, removed with all in it by folder_remove(). */
 char *folder_new(void);
-void folder_remove(char *folder);	/* frees the text too */
-char *folder_journal(const char *folder);	/* "FOLDER/journal", for free() */
+void folder_remove(char *folder);         /* frees the text too */
+char *folder_journal(const char *folder); /* "FOLDER/journal", for free() */
 
 /* Opens for append, creating; NULL and a line on stderr when that fails. */
 abox_journal *open_append(const char *path, uint64_t segment_bytes);
@@ -26,7 +26,7 @@ int verify(const char *path, char **retjson);
 char *read_file(const char *path, const char *name, size_t *retlen);
 void write_file(const char *path, const char *name, const void *data, size_t len);
 void copy_folder(const char *from, const char *to);
-bool long_tests(void);	/* ABOX_TEST_LONG=1 */
+bool long_tests(void); /* ABOX_TEST_LONG=1 */
 uint64_t random_u64(uint64_t *state);
 
 #endif

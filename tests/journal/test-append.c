@@ -65,18 +65,21 @@ Test(journal_append, gives_back_what_was_appended)
 	abox_journal_unref(journal);
 }
 
-/* Bodies that are not one strict JSON object, names that are too long and types of the library are refused. */
+/* Bodies that are not one strict JSON object, names that are too long and types of the library are refused.
+ */
 Test(journal_append, refuses_what_is_not_one_object)
 {
-	static const char *const bodies[] = { "", "[]", "{} {}", "{\"a\":01}", "{\"a\":\"\n\"}", "{\"a\":nul}", "{\"a\"}",
-		"{\"a\":\"\xc0\x80\"}", "{\"a\":+1}", "{\"a\":1,}", "\xef\xbb\xbf{}" };
+	static const char *const bodies[] = { "", "[]", "{} {}", "{\"a\":01}", "{\"a\":\"\n\"}",
+		"{\"a\":nul}", "{\"a\"}", "{\"a\":\"\xc0\x80\"}", "{\"a\":+1}", "{\"a\":1,}",
+		"\xef\xbb\xbf{}" };
 	struct abox_journal_entry entry = ABOX_JOURNAL_ENTRY_INIT;
 	abox_journal *journal = open_append(path, 0);
 	char name[300];
 
 	for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
 		entry.body = bodies[i];
-		cr_expect_eq(abox_journal_append(journal, &entry, NULL, NULL), ABOX_E_SYNTAX, "%s", bodies[i]);
+		cr_expect_eq(
+			abox_journal_append(journal, &entry, NULL, NULL), ABOX_E_SYNTAX, "%s", bodies[i]);
 	}
 	entry.body = NULL;
 	memset(name, 'n', sizeof(name));
@@ -102,7 +105,8 @@ Test(journal_append, rotates_by_itself)
 	for (uint64_t i = 0; i < 1000; i++)
 		cr_assert_eq(put_note(journal, i, 200, ABOX_DURABILITY_NONE, &seq), 0);
 	cr_assert_eq(abox_journal_rotate(journal, NULL), 0);
-	cr_assert_eq(put_note(journal, 1, 100 * 1024, ABOX_DURABILITY_DATA, &seq), 0, "larger than a segment");
+	cr_assert_eq(
+		put_note(journal, 1, 100 * 1024, ABOX_DURABILITY_DATA, &seq), 0, "larger than a segment");
 	journal = abox_journal_unref(journal);
 	cr_expect_eq(count_records(path), (int64_t)seq);
 	cr_expect_eq(verify(path, &json), 1, "%s", json);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The loops of faults: one life of a journal, and in it the N-th call to the system is killed before, in the middle or
- * after, or fails, or power goes there, for N = 1, 2, 3 ... until nothing was touched. After each: it opens, verify
- * accepts, and no acknowledged record is missing.
+ * The loops of faults: one life of a journal, and in it the N-th call to the system is killed before, in the
+ * middle or after, or fails, or power goes there, for N = 1, 2, 3 ... until nothing was touched. After each:
+ * it opens, verify accepts, and no acknowledged record is missing.
  *
- * This program is linked with the journal's files compiled with their failure points. The life is led by a forked child
- * with one thread, which tells by shared memory what was acknowledged.
+ * This program is linked with the journal's files compiled with their failure points. The life is led by a
+ * forked child with one thread, which tells by shared memory what was acknowledged.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -37,10 +37,10 @@ enum how { KILL_BEFORE, KILL_MIDDLE, KILL_AFTER, FAIL_ONCE, FAIL_FROM_THERE, POW
 struct shared {
 	unsigned int n_acknowledged;
 	uint8_t acknowledged[NOTES];
-	unsigned int n_calls;		/* how many calls were made */
-	unsigned int reached;		/* the N-th call was */
+	unsigned int n_calls; /* how many calls were made */
+	unsigned int reached; /* the N-th call was */
 	unsigned int n_mallocs;
-	char digest[ABOX_DIGEST_TEXT_BYTES];	/* of the acknowledged blob */
+	char digest[ABOX_DIGEST_TEXT_BYTES]; /* of the acknowledged blob */
 };
 
 static char *folder, *path, *lost;
@@ -65,7 +65,8 @@ static void teardown(void)
 
 TestSuite(journal_faults, .init = setup, .fini = teardown);
 
-/* ---- the disk below the page cache ---------------------------------------------------------------------------- */
+/* ---- the disk below the page cache
+ * ---------------------------------------------------------------------------- */
 
 #define BLOCK 512
 #define FILES_MAX 32
@@ -76,7 +77,7 @@ struct disk_file {
 	uint64_t inode;
 	char *data;
 	size_t len;
-	uint8_t dirty[FILE_BLOCKS_MAX];	/* written and not yet synced */
+	uint8_t dirty[FILE_BLOCKS_MAX]; /* written and not yet synced */
 };
 
 static struct disk {
@@ -172,17 +173,18 @@ static void disk_see(const struct inject_event *event, bool failed)
 	} else {
 		struct disk_file *file = disk_file(st.st_ino);
 
-		for (uint64_t at = event->offset / BLOCK; at <= (event->offset + event->len - 1) / BLOCK; at++)
+		for (uint64_t at = event->offset / BLOCK; at <= (event->offset + event->len - 1) / BLOCK;
+			at++)
 			if (at < FILE_BLOCKS_MAX)
 				file->dirty[at] = 1;
 	}
 }
 
-/* The power goes: of what was not synced, any part may have reached the disk, in any order; of renames and new names
- * too. What is then on the disk is written into another folder. */
+/* The power goes: of what was not synced, any part may have reached the disk, in any order; of renames and
+ * new names too. What is then on the disk is written into another folder. */
 static void lose_power(int dir_fd)
 {
-	int mode = (int)(random_u64(&disk.random) % 3);	/* nothing, anything, all of it */
+	int mode = (int)(random_u64(&disk.random) % 3); /* nothing, anything, all of it */
 
 	mkdir(lost, 0700);
 	if (dir_fd < 0)
@@ -215,7 +217,8 @@ static void lose_power(int dir_fd)
 	}
 }
 
-/* ---- the N-th call ---------------------------------------------------------------------------------------------- */
+/* ---- the N-th call
+ * ---------------------------------------------------------------------------------------------- */
 
 static enum how how;
 static unsigned int nth;
@@ -287,13 +290,15 @@ static int hook(const struct inject_event *event, bool done)
 	return 0;
 }
 
-/* ---- a life ------------------------------------------------------------------------------------------------------ */
+/* ---- a life
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void put(abox_journal *journal, unsigned int number, size_t filling, int durability)
 {
 	uint64_t seq = 0;
 
-	if (journal && put_note(journal, number, filling, durability, &seq) == 0 && durability != ABOX_DURABILITY_NONE) {
+	if (journal && put_note(journal, number, filling, durability, &seq) == 0 &&
+		durability != ABOX_DURABILITY_NONE) {
 		/* everything before it, too, was made durable by this; but only this one was promised */
 		shared->acknowledged[number] = 1;
 		shared->n_acknowledged++;
@@ -367,8 +372,8 @@ static void settle_identity(const char *where)
 		at = strstr(data, "\"inode\":\"");
 		if (at) {
 			at += 9;
-			snprintf(text, sizeof(text), "%.*s%" PRIu64 "%s", (int)(at - data), data, (uint64_t)st.st_ino,
-				strchr(at, '"'));
+			snprintf(text, sizeof(text), "%.*s%" PRIu64 "%s", (int)(at - data), data,
+				(uint64_t)st.st_ino, strchr(at, '"'));
 			write_file(where, "id", text, strlen(text));
 		}
 		free(data);
@@ -377,14 +382,15 @@ static void settle_identity(const char *where)
 	if (access(name, F_OK) == 0) {
 		data = read_file(where, "lock", &len);
 		if (len > 128) {
-			data[128] ^= 0x55;	/* another boot */
+			data[128] ^= 0x55; /* another boot */
 			write_file(where, "lock", data, len);
 		}
 		free(data);
 	}
 }
 
-/* Which notes are there; pruned ones were all acknowledged before the pruning, so the first one found bounds them. */
+/* Which notes are there; pruned ones were all acknowledged before the pruning, so the first one found bounds
+ * them. */
 static const char *check_notes(const char *where, bool pruned)
 {
 	struct abox_journal_record record = ABOX_JOURNAL_RECORD_INIT;
@@ -402,7 +408,8 @@ static const char *check_notes(const char *where, bool pruned)
 		return "has no first record";
 	}
 	while ((r = abox_journal_reader_next(reader, &record, NULL)) > 0) {
-		if (strcmp(record.type, "note") != 0 || sscanf(record.body, "{\"n\":%" SCNu64, &number) != 1 || number >= NOTES)
+		if (strcmp(record.type, "note") != 0 ||
+			sscanf(record.body, "{\"n\":%" SCNu64, &number) != 1 || number >= NOTES)
 			continue;
 		first = number < first ? (unsigned int)number : first;
 		seen[number] = 1;
@@ -470,15 +477,17 @@ static void loop(enum how loop_how, int loop_errno, unsigned int step)
 		if (pid == 0)
 			child(loop_how, n, loop_errno, this_seed);
 		cr_assert_eq(waitpid(pid, &status, 0), pid);
-		cr_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0, "status %x", status);
+		cr_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0,
+			"status %x", status);
 		if (!shared->reached)
 			break;
-		if (WIFEXITED(status))	/* a call that failed by itself has no "after" */
+		if (WIFEXITED(status)) /* a call that failed by itself has no "after" */
 			where = path;
 		if (where == lost)
 			settle_identity(lost);
 		why = check_life(where);
-		cr_assert_null(why, "how %d, call %u, errno %d, seed %" PRIu64 ": %s", loop_how, n, loop_errno, this_seed, why);
+		cr_assert_null(why, "how %d, call %u, errno %d, seed %" PRIu64 ": %s", loop_how, n,
+			loop_errno, this_seed, why);
 	}
 	cr_expect_gt(n, 50, "the loop was a loop");
 	cr_expect_lt(n, LIVES_MAX);
@@ -534,7 +543,8 @@ Test(journal_faults, power_goes_anywhere, .timeout = 600)
 	}
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------ */
+/* ---- memory
+ * ------------------------------------------------------------------------------------------------------ */
 
 /* The linker puts these in the place of malloc and its kin for everything in this program but libc itself. */
 void *__real_malloc(size_t size);
@@ -544,7 +554,7 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *memory, size_t size);
 
-static unsigned int fail_malloc;	/* the N-th; 0: none */
+static unsigned int fail_malloc; /* the N-th; 0: none */
 
 static bool no_memory(void)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Many processes and threads on one journal: one chain, nothing acknowledged is missing, whoever is killed whenever.
- * Children are made before the parent has threads, tell what was acknowledged by shared memory, and _exit.
+ * Many processes and threads on one journal: one chain, nothing acknowledged is missing, whoever is killed
+ * whenever. Children are made before the parent has threads, tell what was acknowledged by shared memory, and
+ * _exit.
  */
 #include <criterion/criterion.h>
 #include <inttypes.h>
@@ -22,7 +23,7 @@
 #define NOTES_MAX 200000
 
 struct shared {
-	uint8_t acknowledged[NOTES_MAX];	/* by the number in the note */
+	uint8_t acknowledged[NOTES_MAX]; /* by the number in the note */
 	unsigned int n_failed;
 	unsigned int stop;
 	unsigned int next;
@@ -95,7 +96,8 @@ static int64_t check_acknowledged(void)
 	int r;
 
 	memset(seen, 0, sizeof(seen));
-	if (abox_journal_open(path, NULL, &journal, NULL) < 0 || abox_journal_reader_new(journal, 0, 0, &reader, NULL) < 0)
+	if (abox_journal_open(path, NULL, &journal, NULL) < 0 ||
+		abox_journal_reader_new(journal, 0, 0, &reader, NULL) < 0)
 		return -1;
 	while ((r = abox_journal_reader_next(reader, &record, NULL)) > 0) {
 		if (strcmp(record.type, "note") != 0 || sscanf(record.body, "{\"n\":%" SCNu64, &number) != 1)
@@ -114,7 +116,8 @@ static int64_t check_acknowledged(void)
 	return n;
 }
 
-/* T14-7: processes times threads, one chain, nothing lost, nothing interleaved, with a reader and a verifier during it. */
+/* T14-7: processes times threads, one chain, nothing lost, nothing interleaved, with a reader and a verifier
+ * during it. */
 Test(journal_process, many_writers_make_one_chain, .timeout = 170)
 {
 	unsigned int n_each = long_tests() ? 1000 : 60, n_processes = 8, n_threads = 8;
@@ -157,15 +160,17 @@ static void append_until_killed(unsigned int first, unsigned int end)
 		if (put_note(journal, number, number % 500, durability, NULL) == 0)
 			shared->acknowledged[number] = 1;
 		else
-			_exit(0);	/* poisoned by the death of another: as it must be */
+			_exit(0); /* poisoned by the death of another: as it must be */
 	}
 	_exit(0);
 }
 
-/* T14-9: killed at random moments, alone and beside others; it always reopens, and what was acknowledged is there. */
+/* T14-9: killed at random moments, alone and beside others; it always reopens, and what was acknowledged is
+ * there. */
 Test(journal_process, killed_writers_lose_nothing, .timeout = 170)
 {
-	unsigned int rounds = long_tests() ? 400 : 40, per_round = NOTES_MAX / 2 / rounds / PROCESSES_MAX * PROCESSES_MAX;
+	unsigned int rounds = long_tests() ? 400 : 40,
+		     per_round = NOTES_MAX / 2 / rounds / PROCESSES_MAX * PROCESSES_MAX;
 	uint64_t seed = clock_monotonic_usec() | 1;
 
 	fprintf(stderr, "seed %" PRIu64 "\n", seed);

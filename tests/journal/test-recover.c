@@ -15,7 +15,7 @@
 #include "support.h"
 
 #define FIRST "0000000001.log"
-#define STATE_AT 128	/* in the lock file; lock.c has the layout */
+#define STATE_AT 128 /* in the lock file; lock.c has the layout */
 
 static char *folder, *path;
 
@@ -141,8 +141,8 @@ static void expect_recovered(uint64_t n_whole, bool torn)
 	cr_expect_eq(count_records(path), (int64_t)seq);
 }
 
-/* T14-2, B77: cut after every byte of the last three records, as a power loss does: whole records stay, the torn part
- * is set aside and told, and what is appended next is a line of its own. */
+/* T14-2, B77: cut after every byte of the last three records, as a power loss does: whole records stay, the
+ * torn part is set aside and told, and what is appended next is a line of its own. */
 Test(journal_recover, a_cut_anywhere_loses_only_the_torn_record)
 {
 	size_t len, start, end, step = long_tests() ? 1 : 7;
@@ -175,8 +175,8 @@ Test(journal_recover, a_cut_anywhere_loses_only_the_torn_record)
 	free(good);
 }
 
-/* Whole records behind a hole, none of which claims the missing one, are a torn tail too: pages reach the disk in any
- * order. The same hole is damage when a record behind it says that its writer knew better. */
+/* Whole records behind a hole, none of which claims the missing one, are a torn tail too: pages reach the
+ * disk in any order. The same hole is damage when a record behind it says that its writer knew better. */
 Test(journal_recover, a_hole_is_torn_unless_a_later_record_claims_it)
 {
 	size_t len, a, b;
@@ -228,12 +228,13 @@ static void raise_sync_flag(void)
 	size_t len;
 	char *data = read_file(path, "lock", &len);
 
-	data[STATE_AT + 32] = 1;	/* syncing */
+	data[STATE_AT + 32] = 1; /* syncing */
 	write_file(path, "lock", data, len);
 	free(data);
 }
 
-/* A syncer that died in its sync poisons the journal for everybody; who opens it alone rewrites it and says so. */
+/* A syncer that died in its sync poisons the journal for everybody; who opens it alone rewrites it and says
+ * so. */
 Test(journal_recover, a_sync_that_was_cut_short_poisons_until_somebody_is_alone)
 {
 	abox_journal *journal = open_append(path, 0), *other = open_append(path, 0), *third = NULL;
@@ -266,7 +267,8 @@ Test(journal_recover, a_sync_that_was_cut_short_poisons_until_somebody_is_alone)
 	cr_expect_eq(verify(path, NULL), 1);
 }
 
-/* Damage stays damage until somebody cuts it out by name; what is cut is kept beside, and named in the log. */
+/* Damage stays damage until somebody cuts it out by name; what is cut is kept beside, and named in the log.
+ */
 Test(journal_recover, repair_cuts_damage_out_by_name)
 {
 	abox_journal *journal = NULL;
@@ -390,7 +392,8 @@ Test(journal_recover, a_clock_that_goes_back_changes_no_order)
 	for (uint64_t i = 0, offset = journal->chain.offset; i < 2; i++, offset += line.len) {
 		fields = (struct record_fields){ .seq = 2 + i, .known = 1, .time_usec = 1000, .prev = prev };
 		cr_assert_eq(record_build(&line, &fields, &entry, hash, &why), 0);
-		cr_assert_eq(pwrite(journal->tail->fd, line.data, line.len, (off_t)offset), (ssize_t)line.len);
+		cr_assert_eq(
+			pwrite(journal->tail->fd, line.data, line.len, (off_t)offset), (ssize_t)line.len);
 		memcpy(prev, hash, sizeof(prev));
 	}
 	text_clear(&line);
@@ -474,7 +477,8 @@ Test(journal_recover, a_forked_child_cannot_use_the_handle)
 	abox_journal_unref(journal);
 }
 
-/* Alive is who holds the lock: through any copy of the descriptor, in any process, until the last one is closed. */
+/* Alive is who holds the lock: through any copy of the descriptor, in any process, until the last one is
+ * closed. */
 Test(journal_recover, an_executor_lives_as_long_as_a_copy_of_its_lock)
 {
 	abox_journal *journal = open_append(path, 0), *other = open_append(path, 0);
@@ -504,7 +508,8 @@ Test(journal_recover, an_executor_lives_as_long_as_a_copy_of_its_lock)
 	abox_journal_unref(other);
 }
 
-/* T14-8: a stopped holder is waited for with bounded patience and named; it is never robbed. Killed, it holds nothing. */
+/* T14-8: a stopped holder is waited for with bounded patience and named; it is never robbed. Killed, it holds
+ * nothing. */
 Test(journal_recover, a_stopped_holder_is_named_and_not_robbed)
 {
 	abox_journal *journal = open_append(path, 0);
@@ -527,10 +532,12 @@ Test(journal_recover, a_stopped_holder_is_named_and_not_robbed)
 	}
 	cr_assert_eq(read(pipe_fds[0], &byte, 1), 1);
 	journal->lock.timeout_usec = 100 * USEC_PER_MSEC;
-	cr_expect_eq(abox_journal_append(journal, &(struct abox_journal_entry)ABOX_JOURNAL_ENTRY_INIT, &seq, &error),
+	cr_expect_eq(abox_journal_append(
+			     journal, &(struct abox_journal_entry)ABOX_JOURNAL_ENTRY_INIT, &seq, &error),
 		ABOX_E_BUSY);
 	snprintf(pid_text, sizeof(pid_text), "process %d ", (int)pid);
-	cr_expect_not_null(strstr(abox_error_get_message(error), pid_text), "%s", abox_error_get_message(error));
+	cr_expect_not_null(
+		strstr(abox_error_get_message(error), pid_text), "%s", abox_error_get_message(error));
 	cr_expect_eq(abox_error_get_retryable(error), 1);
 	abox_error_free(error);
 	kill(pid, SIGKILL);
@@ -540,7 +547,8 @@ Test(journal_recover, a_stopped_holder_is_named_and_not_robbed)
 	abox_journal_unref(journal);
 }
 
-/* A limit on file sizes is met as an error before it ends the process by a signal; a larger one lets it go on. */
+/* A limit on file sizes is met as an error before it ends the process by a signal; a larger one lets it go
+ * on. */
 Test(journal_recover, a_limit_on_file_sizes_is_an_error_and_no_signal)
 {
 	int status;
@@ -556,7 +564,7 @@ Test(journal_recover, a_limit_on_file_sizes_is_an_error_and_no_signal)
 		for (n = 0; n < 100 && r == 0; n++)
 			r = put_note(journal, (uint64_t)n, 1000, ABOX_DURABILITY_DATA, NULL);
 		if (r < 0 || n < 100)
-			_exit(1);	/* segments of 64 KiB fit */
+			_exit(1); /* segments of 64 KiB fit */
 		if (put_note(journal, 1, 150 * 1024, ABOX_DURABILITY_DATA, NULL) != ABOX_E_NOSPACE)
 			_exit(2);
 		if (put_note(journal, 1, 10, ABOX_DURABILITY_DATA, NULL) != 0)

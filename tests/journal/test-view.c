@@ -2,6 +2,7 @@
 /* Views, room, keys, pruning, blobs, checkpoints. */
 #include <criterion/criterion.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +67,12 @@ static int counter_summarize(void *view, struct text *text)
 	return 0;
 }
 
-static const struct journal_view_ops counter_ops = { .name = "counter", .create = counter_create, .destroy = free,
-	.load = counter_load, .observe = counter_observe, .summarize = counter_summarize };
+static const struct journal_view_ops counter_ops = { .name = "counter",
+	.create = counter_create,
+	.destroy = free,
+	.load = counter_load,
+	.observe = counter_observe,
+	.summarize = counter_summarize };
 
 /* A view sees every record once and in order, and goes on from the newest head after reopening. */
 Test(journal_view, goes_on_from_the_newest_head)
@@ -153,8 +158,9 @@ Test(journal_view, reserved_room_is_carried)
 	strcpy(body, "{\"x\":\"");
 	memset(body + 6, 'x', 18000);
 	strcat(body, "\"}");
-	entry = (struct journal_entry){ .type = "effect.committed", .room_bytes = -20000, .body = body,
-		.priority = JOURNAL_RESERVED };
+	entry = (struct journal_entry){
+		.type = "effect.committed", .room_bytes = -20000, .body = body, .priority = JOURNAL_RESERVED
+	};
 	cr_expect_eq(journal_append(journal, &entry, NULL, NULL), 0);
 	cr_expect_eq(journal_append(journal, &entry, NULL, NULL), 0);
 	cr_expect_eq(journal->chain.room, 0);
@@ -266,7 +272,8 @@ Test(journal_view, blobs_are_checked_against_their_digest)
 	struct abox_journal_prune_options options = ABOX_JOURNAL_PRUNE_OPTIONS_INIT;
 	abox_journal *journal = open_append(path, 0);
 	struct abox_journal_entry entry = ABOX_JOURNAL_ENTRY_INIT;
-	char digest[ABOX_DIGEST_TEXT_BYTES], other[ABOX_DIGEST_TEXT_BYTES], body[200], name[128], *data = NULL, *json = NULL;
+	char digest[ABOX_DIGEST_TEXT_BYTES], other[ABOX_DIGEST_TEXT_BYTES], body[200], name[128],
+		*data = NULL, *json = NULL;
 	size_t len = 0;
 
 	cr_assert_eq(abox_journal_blob_put(journal, "hello\0x", 7, digest, NULL), 0);
@@ -277,7 +284,8 @@ Test(journal_view, blobs_are_checked_against_their_digest)
 	cr_expect_arr_eq(data, "hello\0x", 7);
 	abox_free(data);
 	cr_expect_eq(abox_journal_blob_get(journal, digest, 3, &data, &len, NULL), ABOX_E_LIMIT);
-	cr_expect_eq(abox_journal_blob_get(journal, "../../etc/passwd", 0, &data, &len, NULL), ABOX_E_INVALID);
+	cr_expect_eq(
+		abox_journal_blob_get(journal, "../../etc/passwd", 0, &data, &len, NULL), ABOX_E_INVALID);
 	cr_assert_eq(abox_journal_blob_put(journal, NULL, 0, other, NULL), 0);
 	cr_expect_str_eq(other, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 
@@ -359,7 +367,8 @@ Test(journal_view, a_checkpoint_shows_a_cut)
 	free(private);
 	make_keys(&private, &other);
 	options.public_key = other;
-	cr_expect_eq(abox_journal_verify(path, &options, &json, NULL), ABOX_E_INVALID, "another key did not sign it");
+	cr_expect_eq(abox_journal_verify(path, &options, &json, NULL), ABOX_E_INVALID,
+		"another key did not sign it");
 	free(other);
 	free(private);
 	abox_free(checkpoint);
@@ -372,6 +381,7 @@ Test(journal_view, export_and_follow)
 	abox_journal *journal = open_append(path, 64 * 1024), *reading = NULL;
 	abox_journal_reader *reader = NULL;
 	uint64_t count = 0, seq = 0;
+	struct pollfd poll_fd = { .events = POLLIN };
 	FILE *out = tmpfile();
 	long bytes = 0;
 
@@ -388,10 +398,15 @@ Test(journal_view, export_and_follow)
 	cr_assert_eq(abox_journal_reader_new(reading, seq + 1, 0, &reader, NULL), 0);
 	cr_expect_eq(abox_journal_reader_next(reader, &record, NULL), 0);
 	cr_expect_eq(abox_journal_reader_wait(reader, 1000, NULL), 0);
+	poll_fd.fd = abox_journal_reader_get_fd(reader, NULL);
+	cr_expect_eq(poll(&poll_fd, 1, 0), 0);
 	cr_assert_eq(put_note(journal, 1, 1, ABOX_DURABILITY_NONE, NULL), 0);
+	cr_expect_eq(poll(&poll_fd, 1, 5000), 1, "the descriptor tells it too");
 	cr_expect_eq(abox_journal_reader_wait(reader, 5 * USEC_PER_SEC, NULL), 1);
 	cr_assert_eq(abox_journal_reader_next(reader, &record, NULL), 1);
 	cr_expect_eq(record.seq, seq + 1);
+	cr_expect_eq(abox_journal_reader_next(reader, &record, NULL), 0);
+	cr_expect_eq(poll(&poll_fd, 1, 0), 0, "and is quiet when all was read");
 	cr_expect_eq(record.durable, 1, "made durable before it is told");
 	cr_assert_eq(abox_journal_rotate(journal, NULL), 0);
 	cr_expect_eq(abox_journal_reader_wait(reader, 5 * USEC_PER_SEC, NULL), 1);
