@@ -413,7 +413,6 @@ static int check_carried(struct verification *v, abox_error **reterr)
 
 static int check_rest(struct verification *v, abox_error **reterr)
 {
-	_cleanup_(error_freep) abox_error *error = NULL;
 	int r;
 
 	if (v->first_segment > 1 && v->pruned_before < v->first_segment)
