@@ -46,10 +46,10 @@ int descent_push(struct descent *descent, int fd_taken)
 
 int descent_pop(struct descent *descent)
 {
-	_cleanup_(fd_closep) int fd = descent->levels[--descent->n].fd;
 	struct descent_level *above;
 	struct stat st;
 
+	fd_close(descent->levels[--descent->n].fd);
 	if (descent->n < 2 || descent->levels[descent->n - 2].fd >= 0)
 		return 0;
 	/* The parent is open; it is its own parent that was closed. */
