@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a wall is to the keeper. A backend gets a plan and the group of the box, and nothing else of the keeper's; it gives
- * back a channel to a guest (guest/wire.h) and a process whose end is the end of the box. Helper code.
+ * What a wall is to the keeper. A backend gets a plan and the group of the box, and nothing else of the
+ * keeper's; it gives back a channel to a guest (guest/wire.h) and a process whose end is the end of the box.
+ * Helper code.
  */
 #ifndef BACKEND_BACKEND_H
 #define BACKEND_BACKEND_H
@@ -22,17 +23,18 @@ struct backend_wall {
 struct backend_ops {
 	const char *name;
 
-	/* Opens what the wall needs of the host, while nothing has been started. release() closes it, also after a failed
-	 * prepare(). One wall per process, so the state is the backend's own. */
+	/* Opens what the wall needs of the host, while nothing has been started. release() closes it, also
+	 * after a failed prepare(). One wall per process, so the state is the backend's own. */
 	int (*prepare)(const struct flat_plan *plan, struct fault *fault);
 	void (*release)(void);
 
-	/* Starts the guest and brings it as far as its own set-up: from here on it sends messages, GUEST_LOG and GUEST_FAULT
-	 * or GUEST_READY. A failure leaves nothing running. */
+	/* Starts the guest and brings it as far as its own set-up: from here on it sends messages, GUEST_LOG
+	 * and GUEST_FAULT or GUEST_READY. A failure leaves nothing running. */
 	int (*start)(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret,
 		struct fault *fault);
 
-	/* Ends everything behind the wall and takes the guest's remains. ABOX_E_TIMEOUT when it does not die. */
+	/* Ends everything behind the wall and takes the guest's remains. ABOX_E_TIMEOUT when it does not die.
+	 */
 	int (*stop)(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault);
 };
 

@@ -26,16 +26,63 @@ struct abox_error {
 };
 
 static const char *const code_names[] = {
-	"OK", "INVALID", "MEMORY", "SYNTAX", "UNSUPPORTED", "UNAVAILABLE", "PERMISSION", "NOT_FOUND", "EXISTS",
-	"BUSY", "STATE", "TIMEOUT", "IO", "SYSTEM", "PROTOCOL", "GONE", "FENCED", "CONFLICT", "LIMIT", "DENIED",
-	"ESCAPE", "EXEC_NOT_FOUND", "EXEC_FORMAT", "EXEC_INTERPRETER", "MISMATCH", "NOSPACE", "DAMAGED", "POISONED",
-	"CLONED", "IN_PROGRESS", "UNKNOWN", "AMBIGUOUS", "APPROVAL", "CANCELED", "ALREADY", "UNRECORDED",
+	"OK",
+	"INVALID",
+	"MEMORY",
+	"SYNTAX",
+	"UNSUPPORTED",
+	"UNAVAILABLE",
+	"PERMISSION",
+	"NOT_FOUND",
+	"EXISTS",
+	"BUSY",
+	"STATE",
+	"TIMEOUT",
+	"IO",
+	"SYSTEM",
+	"PROTOCOL",
+	"GONE",
+	"FENCED",
+	"CONFLICT",
+	"LIMIT",
+	"DENIED",
+	"ESCAPE",
+	"EXEC_NOT_FOUND",
+	"EXEC_FORMAT",
+	"EXEC_INTERPRETER",
+	"MISMATCH",
+	"NOSPACE",
+	"DAMAGED",
+	"POISONED",
+	"CLONED",
+	"IN_PROGRESS",
+	"UNKNOWN",
+	"AMBIGUOUS",
+	"APPROVAL",
+	"CANCELED",
+	"ALREADY",
+	"UNRECORDED",
 	"LEFT_BEHIND",
 };
 
 static const char *const stage_names[] = {
-	"none", "spec", "probe", "plan", "start", "command", "file", "stop", "open", "verify", "journal", "effect",
-	"task", "report", "workspace", "network", "credential",
+	"none",
+	"spec",
+	"probe",
+	"plan",
+	"start",
+	"command",
+	"file",
+	"stop",
+	"open",
+	"verify",
+	"journal",
+	"effect",
+	"task",
+	"report",
+	"workspace",
+	"network",
+	"credential",
 };
 
 const char *abox_code_name(int code)
@@ -70,7 +117,8 @@ void error_freep(abox_error **error)
 	*error = abox_error_free(*error);
 }
 
-static int error_make(abox_error **reterr, int code, int stage, const char *place, int sys_errno, char *message)
+static int error_make(
+	abox_error **reterr, int code, int stage, const char *place, int sys_errno, char *message)
 {
 	abox_error *error;
 
@@ -125,7 +173,8 @@ int error_from_fault(abox_error **reterr, const struct fault *fault)
 {
 	int r;
 
-	r = error_set(reterr, fault->code, fault->stage, fault->place[0] ? fault->place : NULL, "%s", fault->message);
+	r = error_set(reterr, fault->code, fault->stage, fault->place[0] ? fault->place : NULL, "%s",
+		fault->message);
 	if (!reterr || !*reterr)
 		return r;
 	(*reterr)->sys_errno = fault->sys_errno;
@@ -280,7 +329,8 @@ int abox_error_dump(const abox_error *error, char **retjson)
 	text_printf(&text, "{\"code\":\"%s\",\"stage\":\"%s\"", abox_code_name(error->code),
 		abox_stage_name(error->stage));
 	add_member(&text, "place", error->place);
-	text_printf(&text, ",\"line\":%u,\"column\":%u,\"errno\":%d", error->line, error->column, error->sys_errno);
+	text_printf(&text, ",\"line\":%u,\"column\":%u,\"errno\":%d", error->line, error->column,
+		error->sys_errno);
 	add_member(&text, "message", error->message);
 	add_member(&text, "remedy", error->remedy);
 	text_printf(&text, ",\"retryable\":%s}", error->retryable ? "true" : "false");

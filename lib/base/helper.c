@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The door to the helper programs. Embedded, each is a few bytes of the library's own read-only data (helper-images.S, made
- * by the build), and runs from a sealed memory file; installed, it is a file below libexec.
+ * The door to the helper programs. Embedded, each is a few bytes of the library's own read-only data
+ * (helper-images.S, made by the build), and runs from a sealed memory file; installed, it is a file below
+ * libexec.
  */
 #include "base/helper.h"
 
@@ -34,10 +35,12 @@ int helper_open(const char *name, int *retfd, abox_error **reterr)
 			continue;
 		r = memfd_new_sealed(title, image->begin, (size_t)(image->end - image->begin), 0111, retfd);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, title, -r, "cannot keep the helper program");
+			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, title, -r,
+				"cannot keep the helper program");
 		return 0;
 	}
-	return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, title, "this library carries no such helper program");
+	return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, title,
+		"this library carries no such helper program");
 }
 
 #else
@@ -48,14 +51,17 @@ int helper_open(const char *name, int *retfd, abox_error **reterr)
 	int fd;
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/agentbox-%s", HELPERS_FOLDER, name) >= sizeof(path))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, name, "the path of the helper programs is too long");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, name,
+			"the path of the helper programs is too long");
 	fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 && errno == ENOENT)
 		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, path, "the helper program is not installed"),
+			error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, path,
+				"the helper program is not installed"),
 			"install libagentbox again, or build it with -Dhelpers=embedded");
 	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, path, errno, "cannot open the helper program");
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, path, errno,
+			"cannot open the helper program");
 	*retfd = fd;
 	return 0;
 }

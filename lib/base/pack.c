@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Packing: see pack.h. Both ends are on one machine, yet the reader is written as if the other end were hostile,
- * since one of the ends stands inside the wall.
+ * Packing: see pack.h. Both ends are on one machine, yet the reader is written as if the other end were
+ * hostile, since one of the ends stands inside the wall.
  */
 #include "base/pack.h"
 

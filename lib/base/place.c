@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where the library keeps things, and that nobody else can have put them there. What is kept is the caller's business.
+ * Where the library keeps things, and that nobody else can have put them there. What is kept is the caller's
+ * business.
  */
 #include "base/place.h"
 
@@ -64,7 +65,8 @@ int place_path(enum place place, char *ret, size_t size)
 	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
 }
 
-/* mkdir -p of what the user's own environment named, or of a folder of the system: links on the way are theirs. */
+/* mkdir -p of what the user's own environment named, or of a folder of the system: links on the way are
+ * theirs. */
 static int make_parents(char *path)
 {
 	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -80,8 +82,8 @@ static int make_parents(char *path)
 }
 
 /*
- * Security: a folder in /tmp may have been planted by another user. It is ours only when it is a real folder, owned by us,
- * and closed to all others.
+ * Security: a folder in /tmp may have been planted by another user. It is ours only when it is a real folder,
+ * owned by us, and closed to all others.
  */
 static int open_private(const char *path, int stage, abox_error **reterr)
 {
@@ -94,9 +96,11 @@ static int open_private(const char *path, int stage, abox_error **reterr)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, path, errno, "cannot open the folder");
 	if (st.st_uid != geteuid())
-		return error_set(reterr, ABOX_E_PERMISSION, stage, path, "the folder belongs to uid %u", st.st_uid);
+		return error_set(
+			reterr, ABOX_E_PERMISSION, stage, path, "the folder belongs to uid %u", st.st_uid);
 	if ((st.st_mode & 077) && fchmod(fd, 0700) < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, path, errno, "cannot close the folder to others");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, stage, path, errno, "cannot close the folder to others");
 	return steal_fd(fd);
 }
 
@@ -109,7 +113,8 @@ int place_open(enum place place, int stage, abox_error **reterr)
 	if (r == 0)
 		r = make_parents(path);
 	if (r < 0)
-		r = error_set_errno(reterr, ABOX_E_SYSTEM, stage, places[place].variable, -r, "there is no place for the folder");
+		r = error_set_errno(reterr, ABOX_E_SYSTEM, stage, places[place].variable, -r,
+			"there is no place for the folder");
 	else
 		r = open_private(path, stage, reterr);
 	return r < 0 ? error_remedy(reterr, r, "set ABOX_HOME to a folder of your own") : r;

@@ -9,8 +9,8 @@
 
 bool secret_name(const char *name, size_t len)
 {
-	static const char *const words[] = { "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "API_KEY",
-		"ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL", "AUTH", "COOKIE", "SESSION_KEY" };
+	static const char *const words[] = { "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY",
+		"API_KEY", "ACCESS_KEY", "PRIVATE_KEY", "CREDENTIAL", "AUTH", "COOKIE", "SESSION_KEY" };
 
 	for (size_t w = 0; w < ELEMENTSOF(words); w++) {
 		size_t n = strlen(words[w]);

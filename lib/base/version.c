@@ -13,7 +13,7 @@ const char *abox_version(void)
 
 const char *abox_features(void)
 {
-	return "namespaces seccomp landlock cgroup1 cgroup2";
+	return "namespaces seccomp landlock cgroup1 cgroup2 journal effect task report workspace";
 }
 
 void abox_free(void *memory)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A command as the caller holds it: its end comes over a socket of its own, its streams through pipes of ours, and one
- * epoll descriptor tells of both. Starting, killing and counting are the keeper's.
+ * A command as the caller holds it: its end comes over a socket of its own, its streams through pipes of
+ * ours, and one epoll descriptor tells of both. Starting, killing and counting are the keeper's.
  */
 #include "command/command.h"
 
@@ -104,7 +104,9 @@ static void pack_exec(struct pack_writer *blob, const struct abox_command_option
 	pack_u8(blob, options->output_kill != 0);
 	pack_u64(blob, options->timeout_usec);
 	pack_u64(blob, options->grace_usec);
-	pack_u64(blob, own_program ? 0 : options->output_bytes);	/* a probe's output is ours, not the box's to bound */
+	pack_u64(blob,
+		own_program ? 0
+			    : options->output_bytes); /* a probe's output is ours, not the box's to bound */
 	pack_u64(blob, options->memory_bytes);
 	pack_u64(blob, options->pids);
 	pack_u64(blob, options->cpu_usec);
@@ -119,8 +121,8 @@ struct exec_request {
 	int event_fd;
 };
 
-static int call_exec(abox_command *command, const struct exec_request *request, const struct pack_writer *blob,
-	int blob_fd, abox_error **reterr)
+static int call_exec(abox_command *command, const struct exec_request *request,
+	const struct pack_writer *blob, int blob_fd, abox_error **reterr)
 {
 	static const uint32_t io_bits[] = { WIRE_IO_STDIN, WIRE_IO_STDOUT, WIRE_IO_STDERR };
 	struct client *client = &command->box->client;
@@ -168,7 +170,8 @@ static int send_exec(abox_command *command, const struct exec_request *request, 
 	if (blob.len > WIRE_INLINE_MAX) {
 		r = memfd_new_sealed("agentbox-exec", blob.data, blob.len, 0400, &blob_fd);
 		if (r < 0)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "memfd", -r, "cannot pass the arguments");
+			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "memfd", -r,
+				"cannot pass the arguments");
 	}
 	return call_exec(command, request, &blob, blob_fd, reterr);
 }
@@ -182,24 +185,30 @@ static int watch_events(abox_command *command)
 	return streams_watch(&command->streams, command->epoll_fd);
 }
 
-static int check_options(const abox_sandbox *box, const struct abox_command_options *options, abox_error **reterr)
+static int check_options(
+	const abox_sandbox *box, const struct abox_command_options *options, abox_error **reterr)
 {
 	if (!options->argv || !options->argv[0] || !options->argv[0][0])
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "argv", "a program is required");
 	for (size_t i = 0; options->env && options->env[i]; i++)
 		if (options->env[i][0] == '=' || !strchr(options->env[i], '='))
-			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "env", "entry %zu is not NAME=VALUE", i);
+			return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "env",
+				"entry %zu is not NAME=VALUE", i);
 	if (options->cwd && options->cwd[0] != '/')
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "cwd", "'%s' is not absolute", options->cwd);
-	if (options->pty && options->stdin_mode != ABOX_STDIN_EMPTY && options->stdin_mode != ABOX_STDIN_STREAM)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "cwd", "'%s' is not absolute",
+			options->cwd);
+	if (options->pty && options->stdin_mode != ABOX_STDIN_EMPTY &&
+		options->stdin_mode != ABOX_STDIN_STREAM)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "stdin_mode",
 			"a terminal is written with abox_command_write()");
 	if (box->mode == ABOX_OPEN_READ)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_COMMAND, box->id, "the box was opened for reading only");
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_COMMAND, box->id,
+			"the box was opened for reading only");
 	return 0;
 }
 
-static int start(abox_command *command, const struct abox_command_options *options, int program_fd, abox_error **reterr)
+static int start(abox_command *command, const struct abox_command_options *options, int program_fd,
+	abox_error **reterr)
 {
 	abox_sandbox *box = command->box;
 	struct stream_ends ends;
@@ -209,7 +218,8 @@ static int start(abox_command *command, const struct abox_command_options *optio
 	if (r == 0) {
 		r = socket_pair(pair);
 		if (r < 0)
-			r = error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "socketpair", -r, "cannot hear of its end");
+			r = error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "socketpair", -r,
+				"cannot hear of its end");
 	}
 	if (r == 0) {
 		struct exec_request request = { options, &ends, program_fd, pair[1] };
@@ -237,7 +247,8 @@ int command_start_program(abox_sandbox *box, const struct abox_command_options *
 	int existing, r;
 
 	if (!box || !options || !retcommand || options->size < sizeof(size_t))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL, "box, options and retcommand are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL,
+			"box, options and retcommand are required");
 	memcpy(&full, options, MIN(options->size, sizeof(full)));
 	r = check_options(box, &full, reterr);
 	if (r < 0)
@@ -255,13 +266,14 @@ int command_start_program(abox_sandbox *box, const struct abox_command_options *
 	command->stdin_stream = full.pty || full.stdin_mode == ABOX_STDIN_STREAM;
 	r = watch_events(command);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "epoll", -r, "cannot watch the command");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "epoll", -r, "cannot watch the command");
 	*retcommand = steal_ptr(command);
 	return existing;
 }
 
-int abox_command_start(abox_sandbox *box, const struct abox_command_options *options, abox_command **retcommand,
-	abox_error **reterr)
+int abox_command_start(abox_sandbox *box, const struct abox_command_options *options,
+	abox_command **retcommand, abox_error **reterr)
 {
 	return command_start_program(box, options, -EBADF, retcommand, reterr);
 }
@@ -278,8 +290,10 @@ static int open_ended(abox_command *command, const char *ref, abox_error **reter
 	int r;
 
 	snprintf(name, sizeof(name), "%u.json", (unsigned int)id);
-	if (*end || id == 0 || id > UINT32_MAX || file_read_text(command->box->box_fd, name, RESULT_MAX, &text, &len) < 0)
-		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_COMMAND, ref, "the box has ended and left no such command");
+	if (*end || id == 0 || id > UINT32_MAX ||
+		file_read_text(command->box->box_fd, name, RESULT_MAX, &text, &len) < 0)
+		return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_COMMAND, ref,
+			"the box has ended and left no such command");
 	command->id = (uint32_t)id;
 	r = json_parse(text, len, &bounds, &json, reterr);
 	if (r == 0)
@@ -298,7 +312,8 @@ int abox_command_open(abox_sandbox *box, const char *ref, abox_command **retcomm
 	int pair[2], r;
 
 	if (!box || string_empty(ref) || !retcommand)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL, "box, ref and retcommand are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL,
+			"box, ref and retcommand are required");
 	r = command_new(box, &command);
 	if (r < 0)
 		return r;
@@ -310,7 +325,8 @@ int abox_command_open(abox_sandbox *box, const char *ref, abox_command **retcomm
 	}
 	r = socket_pair(pair);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "socketpair", -r, "cannot hear of its end");
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "socketpair", -r,
+			"cannot hear of its end");
 	command->event_fd = pair[0];
 	client_begin(&box->client, &writer, WIRE_OPEN_COMMAND);
 	pack_string(&writer, ref);
@@ -330,7 +346,8 @@ int abox_command_open(abox_sandbox *box, const char *ref, abox_command **retcomm
 		return r;
 	r = watch_events(command);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "epoll", -r, "cannot watch the command");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "epoll", -r, "cannot watch the command");
 	*retcommand = steal_ptr(command);
 	return 0;
 }
@@ -350,7 +367,8 @@ int abox_command_signal(abox_command *command, int signal_number, abox_error **r
 	int r;
 
 	if (signal_number < 1 || signal_number > 64)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "signal", "there is no signal %d", signal_number);
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "signal",
+			"there is no signal %d", signal_number);
 	r = begin(command, &writer, WIRE_SIGNAL, reterr);
 	if (r < 0)
 		return r;
@@ -375,8 +393,8 @@ int abox_command_resize(abox_command *command, uint32_t rows, uint32_t columns, 
 	int r;
 
 	if (rows == 0 || columns == 0 || rows > UINT16_MAX || columns > UINT16_MAX)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "size", "%u x %u is no size of a terminal", rows,
-			columns);
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, "size",
+			"%u x %u is no size of a terminal", rows, columns);
 	r = begin(command, &writer, WIRE_RESIZE, reterr);
 	if (r < 0)
 		return r;

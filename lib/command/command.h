@@ -16,7 +16,8 @@ struct abox_command {
 	int event_fd;		/* the keeper's word about this command; -EBADF after the last */
 	int epoll_fd;
 	struct streams streams;
-	struct client reader, writer;	/* connections for abox_command_read() and _write(), made when they are needed */
+	struct client reader,
+		writer; /* connections for abox_command_read() and _write(), made when they are needed */
 	bool has_reader, has_writer;
 	bool spooled[2];
 	bool stdin_stream;	/* ABOX_STDIN_STREAM or a terminal */
@@ -27,7 +28,8 @@ struct abox_command {
 
 void command_unrefp(abox_command **command);
 
-/* As abox_command_start(), with a sealed program that is executed instead of a file of the box (-EBADF: none). */
+/* As abox_command_start(), with a sealed program that is executed instead of a file of the box (-EBADF:
+ * none). */
 int command_start_program(abox_sandbox *box, const struct abox_command_options *options, int program_fd,
 	abox_command **retcommand, abox_error **reterr);
 

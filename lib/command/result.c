@@ -8,9 +8,10 @@
 
 #include "command/command.h"
 
-static const char *const cause_names[] = { "none", "exited", "signaled", "timeout", "idle", "memory", "pids", "disk",
-	"output", "policy", "canceled", "wall_lost", "keeper_lost" };
-static const char *const limit_names[] = { "wall", "idle", "timeout", "memory", "pids", "disk", "inodes", "output", "cpu" };
+static const char *const cause_names[] = { "none", "exited", "signaled", "timeout", "idle", "memory", "pids",
+	"disk", "output", "policy", "canceled", "wall_lost", "keeper_lost" };
+static const char *const limit_names[] = { "wall", "idle", "timeout", "memory", "pids", "disk", "inodes",
+	"output", "cpu" };
 
 const char *abox_cause_name(int cause)
 {
@@ -217,12 +218,13 @@ int abox_result_dump(const abox_result *result, char **retjson)
 		"\"stderr_bytes\":%llu,\"truncated\":%s,\"survivors\":%u,\"limits\":[",
 		result->signal, (unsigned long long)result->wall_usec, (unsigned long long)result->cpu_usec,
 		(unsigned long long)result->memory_peak_bytes, (unsigned long long)result->total_bytes[0],
-		(unsigned long long)result->total_bytes[1], result->truncated[0] || result->truncated[1] ? "true" : "false",
-		result->survivors);
+		(unsigned long long)result->total_bytes[1],
+		result->truncated[0] || result->truncated[1] ? "true" : "false", result->survivors);
 	add_limits(&text, result->limits_struck);
 	text_add(&text, "],\"evidence\":");
-	text_add_json(&text, result->evidence ? result->evidence : "", result->evidence ? strlen(result->evidence) : 0);
-	text_printf(&text, ",\"sandbox\":\"%s\",\"command\":%u,\"plan_digest\":\"%s\"}", result->sandbox, result->command,
-		result->plan_digest ? result->plan_digest : "");
+	text_add_json(&text, result->evidence ? result->evidence : "",
+		result->evidence ? strlen(result->evidence) : 0);
+	text_printf(&text, ",\"sandbox\":\"%s\",\"command\":%u,\"plan_digest\":\"%s\"}", result->sandbox,
+		result->command, result->plan_digest ? result->plan_digest : "");
 	return text_take(&text, retjson);
 }

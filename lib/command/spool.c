@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Streams that the keeper holds: reading spooled output from a cursor, writing to a stream or terminal. Both may have to wait
- * for the other side, so they use a connection of their own; signals and kills go past them.
+ * Streams that the keeper holds: reading spooled output from a cursor, writing to a stream or terminal. Both
+ * may have to wait for the other side, so they use a connection of their own; signals and kills go past them.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,8 @@
 
 #define SLACK_USEC (5 * USEC_PER_SEC)	/* a keeper that is alive answers so soon after the time asked for */
 
-static int open_connection(abox_command *command, struct client *client, bool *has, int mode, abox_error **reterr)
+static int open_connection(
+	abox_command *command, struct client *client, bool *has, int mode, abox_error **reterr)
 {
 	uint64_t epoch;
 	int r;
@@ -41,11 +42,13 @@ static int read_file(abox_command *command, int stream, uint64_t cursor, void *b
 	snprintf(name, sizeof(name), "%u.%s", command->id, stream == 1 ? "out" : "err");
 	fd = openat(command->box->box_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_COMMAND, name, errno, "the output is gone");
+		return error_set_errno(
+			reterr, ABOX_E_GONE, ABOX_STAGE_COMMAND, name, errno, "the output is gone");
 	size = lseek(fd, 0, SEEK_END);
 	n = size < 0 ? -errno : cursor >= (uint64_t)size ? 0 : fd_pread_all(fd, buffer, buffer_len, cursor);
 	if (n < 0)
-		return error_set_errno(reterr, ABOX_E_IO, ABOX_STAGE_COMMAND, name, (int)-n, "cannot read the output");
+		return error_set_errno(
+			reterr, ABOX_E_IO, ABOX_STAGE_COMMAND, name, (int)-n, "cannot read the output");
 	output->cursor = cursor;
 	output->next_cursor = cursor + (uint64_t)n;
 	output->total_bytes = (uint64_t)size;
@@ -82,13 +85,16 @@ int abox_command_read(abox_command *command, int stream, uint64_t cursor, void *
 	size_t size;
 	int r;
 
-	if (!command || (stream != 1 && stream != 2) || !buffer || buffer_len == 0 || !output || output->size < sizeof(size_t))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL, "command, stream, buffer, output are required");
+	if (!command || (stream != 1 && stream != 2) || !buffer || buffer_len == 0 || !output ||
+		output->size < sizeof(size_t))
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL,
+			"command, stream, buffer, output are required");
 	if (command->box->client.fd < 0) {
 		r = read_file(command, stream, cursor, buffer, buffer_len, &full, reterr);
 	} else {
 		if (!command->spooled[stream - 1])
-			return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_COMMAND, NULL, "stream %d is not spooled", stream);
+			return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_COMMAND, NULL,
+				"stream %d is not spooled", stream);
 		r = open_connection(command, &command->reader, &command->has_reader, ABOX_OPEN_READ, reterr);
 		if (r < 0)
 			return r;
@@ -99,7 +105,8 @@ int abox_command_read(abox_command *command, int stream, uint64_t cursor, void *
 		pack_u32(&writer, (uint32_t)MIN(buffer_len, (size_t)WIRE_READ_MAX));
 		pack_u64(&writer, timeout_usec);
 		r = client_call(&command->reader, &writer, NULL, 0,
-			clock_deadline(clock_deadline(clock_monotonic_usec(), timeout_usec), SLACK_USEC), &reader, reterr);
+			clock_deadline(clock_deadline(clock_monotonic_usec(), timeout_usec), SLACK_USEC),
+			&reader, reterr);
 		if (r == 0)
 			r = take_read(&reader, buffer, buffer_len, &full);
 		client_end(&command->reader, &writer);
@@ -113,7 +120,8 @@ int abox_command_read(abox_command *command, int stream, uint64_t cursor, void *
 }
 
 /* One request; *rettaken of len bytes. */
-static int send_input(abox_command *command, bool end, const char *data, size_t len, size_t *rettaken, abox_error **reterr)
+static int send_input(
+	abox_command *command, bool end, const char *data, size_t len, size_t *rettaken, abox_error **reterr)
 {
 	struct pack_writer writer;
 	struct pack_reader reader;
@@ -127,7 +135,8 @@ static int send_input(abox_command *command, bool end, const char *data, size_t 
 	if (r == 0) {
 		*rettaken = unpack_u32(&reader);
 		if (!unpack_done(&reader) || *rettaken > len || (len > 0 && *rettaken == 0))
-			r = error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_COMMAND, NULL, "the keeper took an impossible part");
+			r = error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_COMMAND, NULL,
+				"the keeper took an impossible part");
 	}
 	client_end(&command->writer, &writer);
 	return r;
@@ -138,7 +147,8 @@ static int open_input(abox_command *command, abox_error **reterr)
 	if (!command)
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL, "a command is required");
 	if (!command->stdin_stream)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_COMMAND, "stdin", "the command has no input that can be written");
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_COMMAND, "stdin",
+			"the command has no input that can be written");
 	return open_connection(command, &command->writer, &command->has_writer, ABOX_OPEN_ATTACH, reterr);
 }
 

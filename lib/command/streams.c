@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Streams between a command and this process. The box never gets a descriptor of the caller unless the caller asks for just
- * that: output comes through pipes of ours, input goes through a pipe or a sealed memory file. Nothing here waits.
+ * Streams between a command and this process. The box never gets a descriptor of the caller unless the caller
+ * asks for just that: output comes through pipes of ours, input goes through a pipe or a sealed memory file.
+ * Nothing here waits.
  */
 #include "command/streams.h"
 
@@ -23,18 +24,19 @@
 
 #define PIPE_BYTES (1 << 20)
 #define CHUNK_BYTES 65536
-#define MOVES_AT_ONCE 64	/* so that one loud stream cannot keep the others and the end from being seen */
+#define MOVES_AT_ONCE 64 /* so that one loud stream cannot keep the others and the end from being seen */
 
 /*
- * Programs open /dev/stdin and /dev/stdout by name, as another uid than the one that made the pipe; the way to it through
- * /proc/PID/fd is guarded by itself.
+ * Programs open /dev/stdin and /dev/stdout by name, as another uid than the one that made the pipe; the way
+ * to it through /proc/PID/fd is guarded by itself.
  */
 static int make_pipe(int ret[2])
 {
 	if (pipe2(ret, O_CLOEXEC) < 0)
 		return -errno;
 	fchmod(ret[0], 0666);
-	fcntl(ret[0], F_SETPIPE_SZ, PIPE_BYTES);	/* refused when the user holds many: a smaller pipe works too */
+	fcntl(ret[0], F_SETPIPE_SZ,
+		PIPE_BYTES); /* refused when the user holds many: a smaller pipe works too */
 	return 0;
 }
 
@@ -55,7 +57,8 @@ static int invalid(abox_error **reterr, const char *what, const char *why)
 	return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, what, "%s", why);
 }
 
-static int open_output(struct streams *streams, int i, int mode, int fd, struct stream_ends *ends, abox_error **reterr)
+static int open_output(
+	struct streams *streams, int i, int mode, int fd, struct stream_ends *ends, abox_error **reterr)
 {
 	static const char *const names[] = { "stdout_mode", "stderr_mode" };
 	struct output_stream *out = &streams->out[i];
@@ -87,8 +90,8 @@ static int open_output(struct streams *streams, int i, int mode, int fd, struct 
 	return r < 0 ? system_error(reterr, r, names[i]) : 0;
 }
 
-static int open_input(struct streams *streams, const struct abox_command_options *options, struct stream_ends *ends,
-	abox_error **reterr)
+static int open_input(struct streams *streams, const struct abox_command_options *options,
+	struct stream_ends *ends, abox_error **reterr)
 {
 	int pair[2], r;
 
@@ -99,8 +102,8 @@ static int open_input(struct streams *streams, const struct abox_command_options
 	case ABOX_STDIN_BYTES:
 		if (options->stdin_len && !options->stdin_data)
 			return invalid(reterr, "stdin_data", "a length without data");
-		r = memfd_new_sealed("stdin", options->stdin_data ? options->stdin_data : "", options->stdin_len, 0444,
-			&ends->fds[0]);
+		r = memfd_new_sealed("stdin", options->stdin_data ? options->stdin_data : "",
+			options->stdin_len, 0444, &ends->fds[0]);
 		if (r < 0)
 			return system_error(reterr, r, "stdin_data");
 		ends->owned[0] = true;
@@ -130,7 +133,8 @@ static int open_input(struct streams *streams, const struct abox_command_options
 }
 
 /* Captured output is always bounded; copied output only where a limit was asked for. */
-static uint64_t limit_of(int mode, const struct abox_command_options *options, uint64_t output_bytes, bool output_written)
+static uint64_t limit_of(
+	int mode, const struct abox_command_options *options, uint64_t output_bytes, bool output_written)
 {
 	if (options->output_bytes)
 		return options->output_bytes;
@@ -143,14 +147,16 @@ void streams_init(struct streams *streams)
 {
 	*streams = (struct streams){ 0 };
 	for (int i = 0; i < 2; i++)
-		streams->out[i] = (struct output_stream){ .fd = -EBADF, .target_fd = -EBADF, .watch.fd = -EBADF };
+		streams->out[i] =
+			(struct output_stream){ .fd = -EBADF, .target_fd = -EBADF, .watch.fd = -EBADF };
 	streams->in.fd = streams->in.source_fd = streams->in.bytes_fd = streams->in.watch.fd = -EBADF;
 }
 
 int streams_open(struct streams *streams, const struct abox_command_options *options, uint64_t output_bytes,
 	bool output_written, struct stream_ends *ends, abox_error **reterr)
 {
-	int modes[2] = { options->stdout_mode, options->stderr_mode }, fds[2] = { options->stdout_fd, options->stderr_fd };
+	int modes[2] = { options->stdout_mode, options->stderr_mode },
+	    fds[2] = { options->stdout_fd, options->stderr_fd };
 	int r = 0;
 
 	*ends = (struct stream_ends){ .fds = { -EBADF, -EBADF, -EBADF } };
@@ -163,7 +169,8 @@ int streams_open(struct streams *streams, const struct abox_command_options *opt
 			continue;
 		if (modes[i] == ABOX_STREAM_FD && output_written)
 			r = error_remedy(reterr,
-				error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_COMMAND, i ? "stderr_mode" : "stdout_mode",
+				error_set(reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_COMMAND,
+					i ? "stderr_mode" : "stdout_mode",
 					"output through a descriptor of the caller cannot be limited, and the spec limits output"),
 				"use ABOX_STREAM_COPY");
 		else
@@ -249,7 +256,8 @@ static bool target_ready(int fd)
 	return poll(&poll_fd, 1, 0) == 1;
 }
 
-/* A target that nobody reads any more costs the command nothing, nor the host a SIGPIPE (splice(2) sends it as well). */
+/* A target that nobody reads any more costs the command nothing, nor the host a SIGPIPE (splice(2) sends it
+ * as well). */
 struct pipe_guard {
 	sigset_t old;
 	bool was_pending;
@@ -372,7 +380,8 @@ static int move_output(struct streams *streams, int i, bool *retstop, int *retli
 	ssize_t n;
 	int r;
 
-	out->target_full = out->mode == ABOX_STREAM_COPY && !out->target_broken && !target_ready(out->target_fd);
+	out->target_full =
+		out->mode == ABOX_STREAM_COPY && !out->target_broken && !target_ready(out->target_fd);
 	if (out->target_full)
 		return 0;
 	r = splice_output(out);

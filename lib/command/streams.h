@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "base/strings.h"
 
-/* What an end is waited for: descriptors change sides, so that one that cannot move on never keeps a wait awake. */
+/* What an end is waited for: descriptors change sides, so that one that cannot move on never keeps a wait
+ * awake. */
 struct watch {
 	int fd;			/* in the epoll set now; -EBADF for none */
 	uint32_t events;
@@ -18,7 +19,7 @@ struct watch {
 
 struct output_stream {
 	int mode;		/* enum abox_stream */
-	int fd;			/* our end of the pipe, non-blocking; -EBADF when there is none, or it has ended */
+	int fd; /* our end of the pipe, non-blocking; -EBADF when there is none, or it has ended */
 	int target_fd;		/* COPY: a copy of the caller's descriptor */
 	bool target_full;	/* waits for the target, not for the command */
 	struct watch watch;
@@ -45,7 +46,8 @@ struct streams {
 	abox_output_fn on_output;
 	void *userdata;
 };
-/* What a stream of the command gets: fds[0..2] for stdin, stdout, stderr, -EBADF where the box provides it itself. */
+/* What a stream of the command gets: fds[0..2] for stdin, stdout, stderr, -EBADF where the box provides it
+ * itself. */
 struct stream_ends {
 	int fds[3];
 	bool owned[3];
@@ -58,8 +60,8 @@ void streams_close(struct streams *streams);
 
 /* Brings the epoll set up to what each end waits for now. Called after the start and after each move. */
 int streams_watch(struct streams *streams, int epoll_fd);
-/* Moves what can be moved without waiting. *retstop: the callback wants the command to end; *retlimit: stream (1, 2)
- * that has just reached its limit, else 0. */
+/* Moves what can be moved without waiting. *retstop: the callback wants the command to end; *retlimit: stream
+ * (1, 2) that has just reached its limit, else 0. */
 int streams_move(struct streams *streams, bool *retstop, int *retlimit);
 /* True while an output end of ours is open. */
 bool streams_open_output(const struct streams *streams);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Output as text that cannot drive a terminal. Exact bytes are the result's; this is the view for people and logs.
+ * Output as text that cannot drive a terminal. Exact bytes are the result's; this is the view for people and
+ * logs.
  */
 #include <string.h>
 

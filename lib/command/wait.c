@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Waiting for a command, and moving its data meanwhile: in abox_command_wait(), or step by step in the caller's own loop with
- * abox_command_get_fd() and abox_command_process().
+ * Waiting for a command, and moving its data meanwhile: in abox_command_wait(), or step by step in the
+ * caller's own loop with abox_command_get_fd() and abox_command_process().
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -127,7 +127,8 @@ int abox_command_process(abox_command *command, abox_error **reterr)
 	}
 	r = streams_watch(&command->streams, command->epoll_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "epoll", -r, "cannot watch the command");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_COMMAND, "epoll", -r, "cannot watch the command");
 	return 0;
 }
 
@@ -138,7 +139,8 @@ static int hand_out(abox_command *command, abox_result **retresult)
 	return 1;
 }
 
-int abox_command_wait(abox_command *command, uint64_t timeout_usec, abox_result **retresult, abox_error **reterr)
+int abox_command_wait(
+	abox_command *command, uint64_t timeout_usec, abox_result **retresult, abox_error **reterr)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec), now, until;
 	struct epoll_event event;
@@ -169,7 +171,8 @@ int abox_command_run(abox_sandbox *box, const struct abox_command_options *optio
 	int r;
 
 	if (!options || !retresult || options->size < sizeof(size_t))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL, "options and retresult are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, NULL,
+			"options and retresult are required");
 	memcpy(&full, options, MIN(options->size, sizeof(full)));
 	full.size = sizeof(full);
 	if (full.stdout_mode == ABOX_STREAM_NULL)

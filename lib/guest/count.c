@@ -51,7 +51,8 @@ static bool read_process(int proc_fd, const char *name, struct process *ret)
 	return true;
 }
 
-/* pids ascend in /proc, but a parent may be younger than its child (a subreaper): so until nothing changes. */
+/* pids ascend in /proc, but a parent may be younger than its child (a subreaper): so until nothing changes.
+ */
 static uint32_t count_ours(struct process *list, size_t n, pid_t self)
 {
 	uint32_t count = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * execve(2) with the search in PATH, and the reason when it fails. The kernel answers ENOENT for a missing program and for a
- * missing interpreter alike, and EACCES for five different things: people need to know which.
+ * execve(2) with the search in PATH, and the reason when it fails. The kernel answers ENOENT for a missing
+ * program and for a missing interpreter alike, and EACCES for five different things: people need to know
+ * which.
  */
 #include "guest/launch.h"
 
@@ -52,12 +53,15 @@ static int explain_access(const char *file, int sys_errno, struct fault *fault)
 	if (!S_ISREG(st.st_mode))
 		return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "is not a regular file");
 	if (statvfs(file, &fs) == 0 && (fs.f_flag & ST_NOEXEC))
-		return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "lies on a mount without exec (noexec)");
+		return fault_set(
+			fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "lies on a mount without exec (noexec)");
 	if (access(file, X_OK) < 0)
 		return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "is not executable");
 	if (is_script(file))
-		return fault_set(fault, ABOX_E_EXEC_INTERPRETER, sys_errno, file, "its interpreter cannot be executed");
-	return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "may not be executed by the policy of the box");
+		return fault_set(fault, ABOX_E_EXEC_INTERPRETER, sys_errno, file,
+			"its interpreter cannot be executed");
+	return fault_set(
+		fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "may not be executed by the policy of the box");
 }
 
 static int explain(const char *file, int sys_errno, struct fault *fault)
@@ -78,11 +82,14 @@ static int explain(const char *file, int sys_errno, struct fault *fault)
 	case ENOEXEC:
 	case EISDIR:
 	case EINVAL:
-		return fault_set(fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "is not a program for this machine");
+		return fault_set(
+			fault, ABOX_E_EXEC_FORMAT, sys_errno, file, "is not a program for this machine");
 	case ELIBBAD:
-		return fault_set(fault, ABOX_E_EXEC_INTERPRETER, sys_errno, file, "its interpreter is not a program");
+		return fault_set(
+			fault, ABOX_E_EXEC_INTERPRETER, sys_errno, file, "its interpreter is not a program");
 	case E2BIG:
-		return fault_set(fault, ABOX_E_LIMIT, sys_errno, file, "arguments and environment are too long");
+		return fault_set(
+			fault, ABOX_E_LIMIT, sys_errno, file, "arguments and environment are too long");
 	case EAGAIN:
 		return fault_set(fault, ABOX_E_LIMIT, sys_errno, file, "no process is left of the limit");
 	case ETXTBSY:
@@ -111,7 +118,8 @@ static int try_candidate(const char *file, const char *const *argv, const char *
 	return 0;
 }
 
-/* Tries every folder of PATH. As shells do, a file that may not be executed is remembered and the search goes on. */
+/* Tries every folder of PATH. As shells do, a file that may not be executed is remembered and the search goes
+ * on. */
 static int search(const char *const *argv, const char *const *env, struct fault *fault)
 {
 	const char *path = path_of(env), *end;

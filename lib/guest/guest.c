@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The loop of PID 1. It hands orders to shepherds, keeps one of them ready so that a command waits for no fork, and reaps
- * orphans. Promises that no process of the box outlives it or the keeper: the kernel kills a pid namespace with its
- * PID 1, and the guest ends with its channel.
+ * The loop of PID 1. It hands orders to shepherds, keeps one of them ready so that a command waits for no
+ * fork, and reaps orphans. Promises that no process of the box outlives it or the keeper: the kernel kills a
+ * pid namespace with its PID 1, and the guest ends with its channel.
  */
 #include "guest/guest.h"
 
@@ -163,7 +163,8 @@ static void handle_signal_all(const struct guest_message *message)
 	int signal = unpack_i32(&body);
 
 	if (!guest.box->has_scope && !guest.box->new_pidns) {
-		/* shepherds have everything but STOP and KILL blocked; those two the keeper does by control group */
+		/* shepherds have everything but STOP and KILL blocked; those two the keeper does by control
+		 * group */
 		if (signal != SIGSTOP && signal != SIGKILL)
 			kill(-1, signal);
 		return;
@@ -196,7 +197,8 @@ static void handle_packet(void)
 	guest_message_close_fds(&message);
 }
 
-/* A shepherd that says it is ready again, or is gone. One is kept; a burst of commands does not leave a crowd behind. */
+/* A shepherd that says it is ready again, or is gone. One is kept; a burst of commands does not leave a crowd
+ * behind. */
 static void handle_shepherd(size_t i)
 {
 	uint8_t byte;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The way of a command from clone to exec. Promises that the program never runs with less than the box has: each step
- * that fails ends the child before exec, and the failure is told.
+ * The way of a command from clone to exec. Promises that the program never runs with less than the box has:
+ * each step that fails ends the child before exec, and the failure is told.
  *
- * The child shares the memory of its parent until exec (CLONE_VM and CLONE_VFORK: the parent sleeps), which is how the
- * failure comes back; so it makes bare system calls and allocates nothing.
+ * The child shares the memory of its parent until exec (CLONE_VM and CLONE_VFORK: the parent sleeps), which
+ * is how the failure comes back; so it makes bare system calls and allocates nothing.
  */
 #include "guest/launch.h"
 
@@ -80,9 +80,11 @@ static int set_streams(const struct child *child, struct fault *fault)
 		int fd = child->slave_fd >= 0 ? child->slave_fd : child->launch->fds[i];
 
 		if (fd >= 0 && dup2(fd, i) < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, "streams", "cannot hand over a descriptor");
+			return fault_set(
+				fault, ABOX_E_SYSTEM, errno, "streams", "cannot hand over a descriptor");
 	}
-	/* Security: nothing of the guest's reaches the program; close-on-exec, since some are needed until then */
+	/* Security: nothing of the guest's reaches the program; close-on-exec, since some are needed until
+	 * then */
 	if (sys_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "streams", "cannot close descriptors");
 	return 0;
@@ -92,14 +94,16 @@ static int join_groups(const struct launch *launch, struct fault *fault)
 {
 	for (size_t i = 0; i < ELEMENTSOF(launch->task_fds); i++) {
 		if (launch->task_fds[i] >= 0 && write(launch->task_fds[i], "0", 1) != 1)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, "groups", "cannot join the command's group");
+			return fault_set(
+				fault, ABOX_E_SYSTEM, errno, "groups", "cannot join the command's group");
 	}
 	return 0;
 }
 
 static int set_identity(const struct guest_order *order, struct fault *fault)
 {
-	/* bare calls: those of the C library would lock and signal the threads of a memory that is not ours alone */
+	/* bare calls: those of the C library would lock and signal the threads of a memory that is not ours
+	 * alone */
 	if (syscall(SYS_setresgid, order->gid, order->gid, order->gid) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "gid", "cannot become group %u", order->gid);
 	if (syscall(SYS_setresuid, order->uid, order->uid, order->uid) < 0)
@@ -107,8 +111,8 @@ static int set_identity(const struct guest_order *order, struct fault *fault)
 	return 0;
 }
 
-/* Security: the order is fixed. Capabilities go after the ids (which need them), the filter comes last, since it
- * forbids what the steps before it do. */
+/* Security: the order is fixed. Capabilities go after the ids (which need them), the filter comes last, since
+ * it forbids what the steps before it do. */
 static int confine(const struct guest_box *box, struct fault *fault)
 {
 	int r;
@@ -177,10 +181,12 @@ static int child_main(void *userdata)
 	return 127;
 }
 
-/* The terminal is of the box's own devpts. The peer is opened through the master, not by a name that could be another's. */
+/* The terminal is of the box's own devpts. The peer is opened through the master, not by a name that could be
+ * another's. */
 static int pty_open(const struct guest_order *order, int *retmaster_fd, int *retslave_fd, struct fault *fault)
 {
-	struct winsize size = { .ws_row = (unsigned short)order->rows, .ws_col = (unsigned short)order->columns };
+	struct winsize size = { .ws_row = (unsigned short)order->rows,
+		.ws_col = (unsigned short)order->columns };
 	_cleanup_(fd_closep) int master_fd = -EBADF, slave_fd = -EBADF;
 	int unlocked = 0;
 
@@ -193,7 +199,8 @@ static int pty_open(const struct guest_order *order, int *retmaster_fd, int *ret
 	if (slave_fd < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "pty", "cannot open the terminal's other end");
 	if (fchown(slave_fd, order->uid, order->gid) < 0 || fchmod(slave_fd, 0600) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "pty", "cannot hand the terminal to the command's user");
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, "pty", "cannot hand the terminal to the command's user");
 	*retmaster_fd = steal_fd(master_fd);
 	*retslave_fd = steal_fd(slave_fd);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Packing of the messages between keeper and guest. Promises that a message is whole, with its descriptors owned by
- * exactly one side; what it means is left to the two ends.
+ * Packing of the messages between keeper and guest. Promises that a message is whole, with its descriptors
+ * owned by exactly one side; what it means is left to the two ends.
  */
 #include "guest/message.h"
 
@@ -13,7 +13,8 @@
 
 #include "base/fd.h"
 
-#define MAX_STRINGS 131072	/* as many arguments or variables as MAX_ARG_STRLEN's kernel would take in GUEST_BLOB_MAX */
+#define MAX_STRINGS                                                                                          \
+	131072 /* as many arguments or variables as MAX_ARG_STRLEN's kernel would take in GUEST_BLOB_MAX */
 
 int guest_message_recv(int fd, uint8_t *buffer, struct guest_message *ret)
 {

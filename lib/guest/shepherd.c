@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The shepherd: a process below the guest that starts one command at a time and is the subreaper of all that comes of it. So
- * a command's processes are known wherever they fork to, and their end is seen.
+ * The shepherd: a process below the guest that starts one command at a time and is the subreaper of all that
+ * comes of it. So a command's processes are known wherever they fork to, and their end is seen.
  *
- * With a Landlock signal scope (or as PID 1 of a pid namespace) it reaches exactly the tree of its command: one kill(-1)
- * takes that and nothing else, and a single pass is complete, because it runs under the kernel's task list lock and the
- * fork of a dying process fails. Without one the keeper kills by control group, and the shepherd only reaps.
+ * With a Landlock signal scope (or as PID 1 of a pid namespace) it reaches exactly the tree of its command:
+ * one kill(-1) takes that and nothing else, and a single pass is complete, because it runs under the kernel's
+ * task list lock and the fork of a dying process fails. Without one the keeper kills by control group, and
+ * the shepherd only reaps.
  *
  * When the tree is gone it is ready for the next command.
  */
@@ -40,7 +41,8 @@ struct shepherd {
 	uint64_t max_rss_bytes;
 };
 
-static uint8_t packet[GUEST_PACKET_MAX];	/* one at a time: bss, so that an idle shepherd costs no page for it */
+static uint8_t
+	packet[GUEST_PACKET_MAX]; /* one at a time: bss, so that an idle shepherd costs no page for it */
 
 static void channel_send(struct pack_writer *writer, const int *fds, size_t n_fds)
 {
@@ -95,8 +97,8 @@ static void send_idle(void)
 
 static int take_fds(struct guest_message *message, uint32_t io, struct launch *launch, size_t first)
 {
-	int *slots[] = { &launch->fds[0], &launch->fds[1], &launch->fds[2], &launch->program_fd, &launch->group_fd,
-		&launch->task_fds[0], &launch->task_fds[1] };
+	int *slots[] = { &launch->fds[0], &launch->fds[1], &launch->fds[2], &launch->program_fd,
+		&launch->group_fd, &launch->task_fds[0], &launch->task_fds[1] };
 	size_t next = first;
 
 	for (size_t i = 0; i < ELEMENTSOF(slots); i++) {
@@ -110,8 +112,8 @@ static int take_fds(struct guest_message *message, uint32_t io, struct launch *l
 	return (io & ~(uint32_t)GUEST_IO_ALL) || next != message->n_fds ? ABOX_E_PROTOCOL : 0;
 }
 
-static int start_order(struct shepherd *shepherd, struct guest_message *message, uint32_t io, const void *blob,
-	size_t blob_len, size_t first_fd, struct fault *fault)
+static int start_order(struct shepherd *shepherd, struct guest_message *message, uint32_t io,
+	const void *blob, size_t blob_len, size_t first_fd, struct fault *fault)
 {
 	_cleanup_(guest_order_clear) struct guest_order order = { 0 };
 	_cleanup_(fd_closep) int master_fd = -EBADF;
@@ -149,7 +151,8 @@ static void handle_spawn(struct shepherd *shepherd, struct guest_message *messag
 	if (!unpack_done(&message->body) || shepherd->busy)
 		r = fault_set(&fault, ABOX_E_PROTOCOL, 0, "order", "not an order");
 	if (r == 0 && blob_len == 0) {
-		r = message->n_fds ? memfd_map_sealed(message->fds[0], GUEST_BLOB_MAX, &mapped, &mapped_len) : -EINVAL;
+		r = message->n_fds ? memfd_map_sealed(message->fds[0], GUEST_BLOB_MAX, &mapped, &mapped_len)
+				   : -EINVAL;
 		if (r < 0)
 			r = fault_set(&fault, ABOX_E_PROTOCOL, -r, "order", "the order cannot be read");
 	}
@@ -173,7 +176,8 @@ static void signal_tree(struct shepherd *shepherd, int signal)
 	if (shepherd->owns_tree)
 		kill(-1, signal);
 	else if (shepherd->main_pid)
-		kill(-shepherd->main_pid, signal);	/* the best without a scope; the keeper has the control group */
+		kill(-shepherd->main_pid,
+			signal); /* the best without a scope; the keeper has the control group */
 }
 
 static void handle_signal(struct shepherd *shepherd, struct guest_message *message)
@@ -213,13 +217,16 @@ static void account(struct shepherd *shepherd, const struct rusage *usage)
 {
 	uint64_t rss = (uint64_t)usage->ru_maxrss * 1024;
 
-	shepherd->cpu_usec += (uint64_t)usage->ru_utime.tv_sec * USEC_PER_SEC + (uint64_t)usage->ru_utime.tv_usec;
-	shepherd->cpu_usec += (uint64_t)usage->ru_stime.tv_sec * USEC_PER_SEC + (uint64_t)usage->ru_stime.tv_usec;
+	shepherd->cpu_usec +=
+		(uint64_t)usage->ru_utime.tv_sec * USEC_PER_SEC + (uint64_t)usage->ru_utime.tv_usec;
+	shepherd->cpu_usec +=
+		(uint64_t)usage->ru_stime.tv_sec * USEC_PER_SEC + (uint64_t)usage->ru_stime.tv_usec;
 	if (rss > shepherd->max_rss_bytes)
 		shepherd->max_rss_bytes = rss;
 }
 
-/* Takes everything that has ended. Returns true when the main process was among it. *retempty: no child is left. */
+/* Takes everything that has ended. Returns true when the main process was among it. *retempty: no child is
+ * left. */
 static bool reap(struct shepherd *shepherd, int *retstatus, bool *retempty)
 {
 	bool main_ended = false;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Connections. Promises that no client holds the keeper up: what it does not read waits in a bounded queue, its next request
- * is looked at when that is empty, and beyond the bound it is dropped. What requests mean is left to request.c.
+ * Connections. Promises that no client holds the keeper up: what it does not read waits in a bounded queue,
+ * its next request is looked at when that is empty, and beyond the bound it is dropped. What requests mean is
+ * left to request.c.
  */
 #include "keeper/keeper.h"
 
@@ -34,7 +35,8 @@ static bool counts_as_owner(const struct client *client)
 
 static void update_events(struct keeper *keeper, struct client *client)
 {
-	/* requests are left in the socket while answers wait: the client feels it, and memory stays bounded */
+	/* requests are left in the socket while answers wait: the client feels it, and memory stays bounded
+	 */
 	if (!client->gone)
 		keeper_watch(keeper, &client->io, client->out_head ? EPOLLOUT : EPOLLIN);
 }
@@ -72,7 +74,8 @@ void client_send(struct keeper *keeper, struct client *client, const struct pack
 
 	if (client->gone)
 		return;
-	if (message->failed || message->len > WIRE_PACKET_MAX || client->out_bytes + message->len > OUT_MAX_BYTES) {
+	if (message->failed || message->len > WIRE_PACKET_MAX ||
+		client->out_bytes + message->len > OUT_MAX_BYTES) {
 		client_drop(keeper, client);
 		return;
 	}
@@ -112,7 +115,8 @@ void client_answer_ok(struct keeper *keeper, struct client *client, uint32_t ser
 	client_send(keeper, client, &writer);
 }
 
-void client_answer_fault(struct keeper *keeper, struct client *client, uint32_t serial, const struct fault *fault)
+void client_answer_fault(
+	struct keeper *keeper, struct client *client, uint32_t serial, const struct fault *fault)
 {
 	uint8_t buffer[sizeof(*fault) + 64];
 	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));

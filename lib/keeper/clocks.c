@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The clocks of a box: wall, idle, the owner's grace, and those of commands and waiting requests. They run here, so that they
- * strike when the program that started the box is long dead. A running command is not idle. While the box is paused
- * the wall clock goes on and the others stand still.
+ * The clocks of a box: wall, idle, the owner's grace, and those of commands and waiting requests. They run
+ * here, so that they strike when the program that started the box is long dead. A running command is not
+ * idle. While the box is paused the wall clock goes on and the others stand still.
  */
 #include "keeper/keeper.h"
 

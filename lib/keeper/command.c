@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A command from the guest's "it runs" to its final result. Promises exactly one result, with the reason for its end on the
- * ground of what was done or counted; and that its whole tree is gone with it, where survivors are not to be kept.
+ * A command from the guest's "it runs" to its final result. Promises exactly one result, with the reason for
+ * its end on the ground of what was done or counted; and that its whole tree is gone with it, where survivors
+ * are not to be kept.
  */
 #include "keeper/keeper.h"
 
@@ -60,7 +61,8 @@ int command_watch(struct keeper *keeper, struct command *command, int fd)
 	return 0;
 }
 
-/* Everyone who waits for its start: the one who asked for it, and those who came with the same token meanwhile. */
+/* Everyone who waits for its start: the one who asked for it, and those who came with the same token
+ * meanwhile. */
 static void answer_start(struct command *command, const struct fault *fault)
 {
 	struct keeper *keeper = command->keeper;
@@ -140,8 +142,8 @@ void command_refused(struct command *command, const struct fault *fault)
 
 /* -- kill -- */
 
-/* TERM to each process of its group. A pid can be reused between the look and the signal, so it is looked at again through
- * a descriptor; what is missed here is taken by KILL. */
+/* TERM to each process of its group. A pid can be reused between the look and the signal, so it is looked at
+ * again through a descriptor; what is missed here is taken by KILL. */
 static void signal_group(struct command *command, int signal)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -155,7 +157,8 @@ static void signal_group(struct command *command, int signal)
 		size_t again_len, line_len = strlen(line);
 		const char *found;
 
-		if (pidfd < 0 || file_read_text(command->tree.tree_fd, "cgroup.procs", 1 << 20, &again, &again_len) < 0)
+		if (pidfd < 0 || file_read_text(command->tree.tree_fd, "cgroup.procs", 1 << 20, &again,
+					 &again_len) < 0)
 			continue;
 		for (found = again; found; found = strchr(found, '\n') ? strchr(found, '\n') + 1 : NULL) {
 			if (strncmp(found, line, line_len) == 0 && found[line_len] == '\n') {
@@ -189,7 +192,8 @@ void command_kill(struct command *command, uint32_t cause, uint32_t struck, uint
 {
 	uint64_t now = clock_monotonic_usec();
 
-	if (command->tree_gone || (command->state == COMMAND_ENDED && command->survivors == ABOX_SURVIVORS_KILL))
+	if (command->tree_gone ||
+		(command->state == COMMAND_ENDED && command->survivors == ABOX_SURVIVORS_KILL))
 		return;
 	/* the first reason counts; a main process that ended before by itself was not ended by us */
 	if (command->state <= COMMAND_RUNNING && !command->cause) {
@@ -213,7 +217,8 @@ void command_kill(struct command *command, uint32_t cause, uint32_t struck, uint
 
 /* -- end -- */
 
-void command_exited(struct command *command, int status, uint64_t cpu_usec, uint64_t rss_bytes, uint32_t survivors)
+void command_exited(
+	struct command *command, int status, uint64_t cpu_usec, uint64_t rss_bytes, uint32_t survivors)
 {
 	uint64_t now = clock_monotonic_usec();
 
@@ -278,14 +283,16 @@ void command_check(struct command *command, uint64_t now)
 		command_kill(command, ABOX_CAUSE_TIMEOUT, ABOX_LIMIT_TIMEOUT, command->grace_usec);
 	}
 	if (command->state == COMMAND_EXITED) {
-		bool tree_done = command->survivors == ABOX_SURVIVORS_KEEP || command->tree_gone || now >= command->gone_at;
+		bool tree_done = command->survivors == ABOX_SURVIVORS_KEEP || command->tree_gone ||
+				 now >= command->gone_at;
 
 		if (!tree_done)
 			return;
 		pump_drain(command);
 		if (pump_is_dry(command) || now >= command->drain_at)
 			finish(command);
-	} else if (command->state == COMMAND_ENDED && command->tree_gone) {	/* survivors that were kept, until now */
+	} else if (command->state == COMMAND_ENDED &&
+		   command->tree_gone) { /* survivors that were kept, until now */
 		pump_drain(command);
 		pump_close(command);
 		remove_groups(command);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * EXEC: from a client's wish to an order for the guest. Promises that limits are never wider than the box's, that a token
- * starts one command and no second one, and that nothing is left of a command that could not be ordered.
+ * EXEC: from a client's wish to an order for the guest. Promises that limits are never wider than the box's,
+ * that a token starts one command and no second one, and that nothing is left of a command that could not be
+ * ordered.
  */
 #include "keeper/keeper.h"
 
@@ -79,11 +80,13 @@ static int check_user(const struct flat_plan *plan, struct wish *wish, struct fa
 		errno = 0;
 		id = strtoul(wish->user, &end, 10);
 		if (errno || *end || wish->user[0] < '0' || wish->user[0] > '9')
-			return fault_set(fault, ABOX_E_INVALID, 0, "user", "there is no user \"%.64s\" in the box", wish->user);
+			return fault_set(fault, ABOX_E_INVALID, 0, "user",
+				"there is no user \"%.64s\" in the box", wish->user);
 	}
 	if (plan->map == FLAT_MAP_SINGLE ? id != plan->inside_uid : id >= plan->map_count) {
 		fault_set(fault, ABOX_E_UNSUPPORTED, 0, "user", "id %lu does not exist in the box", id);
-		return fault_remedy(fault, "run as root, or give this user ranges in /etc/subuid and /etc/subgid");
+		return fault_remedy(
+			fault, "run as root, or give this user ranges in /etc/subuid and /etc/subgid");
 	}
 	wish->uid = (uint32_t)id;
 	wish->gid = id == plan->inside_uid ? plan->inside_gid : (uint32_t)id;
@@ -101,7 +104,8 @@ static int check_streams(struct wish *wish, struct fault *fault)
 {
 	if (wish->pty) {
 		if (wish->io & ~(uint32_t)WIRE_IO_PROGRAM)
-			return fault_set(fault, ABOX_E_INVALID, 0, "pty", "a terminal takes no other streams");
+			return fault_set(
+				fault, ABOX_E_INVALID, 0, "pty", "a terminal takes no other streams");
 		wish->stdin_mode = ABOX_STDIN_STREAM;
 		wish->stdout_mode = ABOX_STREAM_SPOOL;
 		wish->stderr_mode = ABOX_STREAM_NULL;
@@ -147,7 +151,8 @@ static int check_wish(struct keeper *keeper, struct wish *wish, struct fault *fa
 
 /* -- groups -- */
 
-/* Groups of its own below the box's: one in the v2 tree to kill by, and where it asked for limits one that has them. */
+/* Groups of its own below the box's: one in the v2 tree to kill by, and where it asked for limits one that
+ * has them. */
 static int make_tree(struct keeper *keeper, struct command *command, struct fault *fault)
 {
 	uint32_t uid = keeper->plan.base_uid, gid = keeper->plan.base_gid;
@@ -157,7 +162,8 @@ static int make_tree(struct keeper *keeper, struct command *command, struct faul
 	if (keeper->plan.kill != FLAT_KILL_CGROUP2)
 		return 0;
 	if (!keeper->has_group || keeper->group.tree_fd < 0)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "group", "the plan kills by control group, and there is none");
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "group",
+			"the plan kills by control group, and there is none");
 	snprintf(name, sizeof(name), "command-%u", command->id);
 	r = cgroup_create_child(&keeper->group, name, &command->tree, fault);
 	if (r < 0)
@@ -179,7 +185,8 @@ static int limits_layout(struct keeper *keeper, struct cgroup_layout *ret)
 			continue;
 		if (len + 1 + strlen(keeper->group.name) >= sizeof(ret->limits_dir[i]))
 			return -ENAMETOOLONG;
-		snprintf(ret->limits_dir[i] + len, sizeof(ret->limits_dir[i]) - len, "/%s", keeper->group.name);
+		snprintf(ret->limits_dir[i] + len, sizeof(ret->limits_dir[i]) - len, "/%s",
+			keeper->group.name);
 	}
 	return 0;
 }
@@ -201,7 +208,8 @@ static int make_limits(struct keeper *keeper, struct command *command, struct fa
 	/* v2 has no limits below a group that holds processes, and the guest is in the box's */
 	if (!keeper->has_group || keeper->plan.cgroup.limits_version != 1 ||
 		(keeper->plan.cgroup.controllers & needed) != needed)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, command->memory_bytes ? "memory_bytes" : "pids",
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0,
+			command->memory_bytes ? "memory_bytes" : "pids",
 			"this host has no control group for a limit of one command");
 	r = limits_layout(keeper, &layout);
 	if (r < 0)
@@ -294,7 +302,9 @@ static int add_streams(struct command *command, struct request *request, const s
 	int fd, stdout_fd = -EBADF, r;
 
 	if (wish->pty)
-		return wish->io & WIRE_IO_PROGRAM ? (add_fd(list, GUEST_IO_PROGRAM, request->fds[next], false), 0) : 0;
+		return wish->io & WIRE_IO_PROGRAM
+			       ? (add_fd(list, GUEST_IO_PROGRAM, request->fds[next], false), 0)
+			       : 0;
 	if (wish->io & WIRE_IO_STDIN) {
 		add_fd(list, GUEST_IO_STDIN, request->fds[next++], false);
 	} else if (wish->stdin_mode == ABOX_STDIN_STREAM) {
@@ -340,7 +350,8 @@ static int add_groups(struct command *command, struct order_fds *list, struct fa
 
 		if (dir_fd < 0)
 			continue;
-		/* opened with the keeper's rights: the command joins through it, without any way to another group */
+		/* opened with the keeper's rights: the command joins through it, without any way to another
+		 * group */
 		fd = openat(dir_fd, "tasks", O_WRONLY | O_CLOEXEC);
 		if (fd < 0)
 			return fault_set(fault, ABOX_E_SYSTEM, errno, "group", "cannot be opened");
@@ -350,8 +361,8 @@ static int add_groups(struct command *command, struct order_fds *list, struct fa
 	return 0;
 }
 
-static int send_order(struct keeper *keeper, struct command *command, const struct wish *wish, struct order_fds *list,
-	struct fault *fault)
+static int send_order(struct keeper *keeper, struct command *command, const struct wish *wish,
+	struct order_fds *list, struct fault *fault)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer order = PACK_WRITER_INIT, message = PACK_WRITER_INIT;
 	_cleanup_(fd_closep) int blob_fd = -EBADF;
@@ -375,7 +386,8 @@ static int send_order(struct keeper *keeper, struct command *command, const stru
 		return fault_set(fault, ABOX_E_LIMIT, 0, "exec", "too many descriptors go with it");
 	r = guest_message_send(keeper->guest.fd, &message, fds, n);
 	if (r < 0)
-		return fault_set(fault, r == -EAGAIN ? ABOX_E_BUSY : ABOX_E_GONE, -r, "guest", "it does not take the order");
+		return fault_set(fault, r == -EAGAIN ? ABOX_E_BUSY : ABOX_E_GONE, -r, "guest",
+			"it does not take the order");
 	return 0;
 }
 
@@ -393,7 +405,8 @@ static int order_command(struct keeper *keeper, struct command *command, struct 
 	if (r == 0)
 		r = add_groups(command, &list, fault);
 	if (r == 0) {
-		cgroup_read_evidence(command->has_limits ? &command->limits : &keeper->group, &command->before);
+		cgroup_read_evidence(
+			command->has_limits ? &command->limits : &keeper->group, &command->before);
 		command->started_usec = clock_monotonic_usec();
 		r = send_order(keeper, command, wish, &list, fault);
 	}
@@ -449,7 +462,8 @@ static struct command *new_command(struct keeper *keeper, const struct wish *wis
 	command->in.fd = -EBADF;
 	for (size_t i = 0; i < 2; i++) {
 		command->out[i].fd = command->spools[i].fd = -EBADF;
-		command->spools[i].cap = wish->output_bytes ? wish->output_bytes : keeper->plan.limits.output_bytes;
+		command->spools[i].cap =
+			wish->output_bytes ? wish->output_bytes : keeper->plan.limits.output_bytes;
 	}
 	command->argv0 = strndup(wish->argv[0], 256);
 	if (wish->token[0]) {
@@ -464,7 +478,8 @@ static struct command *new_command(struct keeper *keeper, const struct wish *wis
 }
 
 /* 1 and *ret when the token has started a command before. */
-static int find_token(struct keeper *keeper, const struct wish *wish, struct command **ret, struct fault *fault)
+static int find_token(
+	struct keeper *keeper, const struct wish *wish, struct command **ret, struct fault *fault)
 {
 	if (!wish->token[0])
 		return 0;
@@ -472,7 +487,8 @@ static int find_token(struct keeper *keeper, const struct wish *wish, struct com
 		if (!command->token || strcmp(command->token, wish->token) != 0)
 			continue;
 		if (memcmp(&command->fingerprint, &wish->fingerprint, sizeof(wish->fingerprint)) != 0)
-			return fault_set(fault, ABOX_E_CONFLICT, 0, "token", "this token has started another command");
+			return fault_set(
+				fault, ABOX_E_CONFLICT, 0, "token", "this token has started another command");
 		*ret = command;
 		return 1;
 	}
@@ -497,8 +513,8 @@ static int answer_existing(struct keeper *keeper, struct request *request, struc
 	return 0;
 }
 
-static int start_new(struct keeper *keeper, struct request *request, const struct wish *wish, struct waiter *waiter,
-	struct fault *fault)
+static int start_new(struct keeper *keeper, struct request *request, const struct wish *wish,
+	struct waiter *waiter, struct fault *fault)
 {
 	struct command *command;
 	int r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The channel to the guest. Promises that nothing which comes from inside the wall is believed beyond what a guest may say: an
- * unknown command, a second end, a message that is none are dropped or end the box.
+ * The channel to the guest. Promises that nothing which comes from inside the wall is believed beyond what a
+ * guest may say: an unknown command, a second end, a message that is none are dropped or end the box.
  */
 #include "keeper/keeper.h"
 

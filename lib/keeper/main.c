@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Birth and loop of the keeper. It comes into the world with /dev/null in 0-2 and the owner's socket in 3, and has nothing
- * else: no arguments, no environment, no name of a file.
+ * Birth and loop of the keeper. It comes into the world with /dev/null in 0-2 and the owner's socket in 3,
+ * and has nothing else: no arguments, no environment, no name of a file.
  */
 #include "keeper/keeper.h"
 
@@ -80,7 +80,8 @@ static int watch_signals(struct keeper *keeper)
 	sigaddset(&set, SIGPIPE);
 	if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
 		return -errno;
-	sigdelset(&set, SIGPIPE);	/* blocked for good: a command that closes its input is EPIPE, nothing more */
+	sigdelset(
+		&set, SIGPIPE); /* blocked for good: a command that closes its input is EPIPE, nothing more */
 	keeper->signals.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (keeper->signals.fd < 0)
 		return -errno;
@@ -88,8 +89,8 @@ static int watch_signals(struct keeper *keeper)
 	return keeper_watch(keeper, &keeper->signals, EPOLLIN);
 }
 
-/* Security: nobody but root looks into the keeper, and it gets no more rights than it was born with. No new privileges
- * comes later (stages.c), because the set-uid programs that write id maps would lose theirs. */
+/* Security: nobody but root looks into the keeper, and it gets no more rights than it was born with. No new
+ * privileges comes later (stages.c), because the set-uid programs that write id maps would lose theirs. */
 static int confine(void)
 {
 	struct rlimit limit;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Streams that the keeper carries: output into spools, input out of requests, and the terminal, which is both. Promises exact
- * bytes, a bound on what is kept (the rest is counted and dropped), and that a reader who comes back goes on where it was.
+ * Streams that the keeper carries: output into spools, input out of requests, and the terminal, which is
+ * both. Promises exact bytes, a bound on what is kept (the rest is counted and dropped), and that a reader
+ * who comes back goes on where it was.
  */
 #include "keeper/keeper.h"
 
@@ -38,14 +39,16 @@ static int open_spool_file(struct command *command, int stream)
 	return openat(command->keeper->box_fd, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 }
 
-/* Room for what came: where the budget is used up, the oldest command that has ended gives up what it wrote. */
+/* Room for what came: where the budget is used up, the oldest command that has ended gives up what it wrote.
+ */
 static size_t make_room(struct keeper *keeper, size_t len)
 {
 	while (keeper->spooled_bytes + len > BUDGET_BYTES) {
 		struct command *oldest = NULL;
 
 		for (struct command *command = keeper->commands; command; command = command->next) {
-			if (command->state == COMMAND_ENDED && command->spools[0].kept + command->spools[1].kept > 0)
+			if (command->state == COMMAND_ENDED &&
+				command->spools[0].kept + command->spools[1].kept > 0)
 				oldest = command;
 		}
 		if (!oldest)
@@ -156,7 +159,9 @@ int pump_open_spool(struct command *command, int stream, int *retwrite_fd, struc
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "spool", "cannot be made");
 	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "spool", "no pipe for it");
-	r = fcntl(pipe_fds[0], F_SETFL, O_RDONLY | O_NONBLOCK) < 0 ? -errno : watch_output(command, stream, pipe_fds[0]);
+	r = fcntl(pipe_fds[0], F_SETFL, O_RDONLY | O_NONBLOCK) < 0
+		    ? -errno
+		    : watch_output(command, stream, pipe_fds[0]);
 	if (r < 0) {
 		fd_close(pipe_fds[0]);
 		command->out[stream].fd = -EBADF;
@@ -172,7 +177,8 @@ int pump_open_spool(struct command *command, int stream, int *retwrite_fd, struc
 void pump_take_master(struct command *command, int master_fd)
 {
 	command->spools[0].fd = open_spool_file(command, 0);
-	if (master_fd < 0 || command->spools[0].fd < 0 || fcntl(master_fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ||
+	if (master_fd < 0 || command->spools[0].fd < 0 ||
+		fcntl(master_fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ||
 		watch_output(command, 0, master_fd) < 0) {
 		fd_close(master_fd);
 		command->out[0].fd = -EBADF;
@@ -228,7 +234,8 @@ static void watch_input(struct command *command, bool waiting)
 		keeper_watch(keeper, &command->in, waiting ? EPOLLOUT : 0);
 }
 
-/* Bytes taken, or -EAGAIN, or -EPIPE when the command takes no input any more. A terminal's end of input is its EOF character. */
+/* Bytes taken, or -EAGAIN, or -EPIPE when the command takes no input any more. A terminal's end of input is
+ * its EOF character. */
 static ssize_t write_input(struct command *command, const struct waiter *waiter)
 {
 	static const uint8_t eof_byte = VEOF_BYTE;
@@ -240,7 +247,7 @@ static ssize_t write_input(struct command *command, const struct waiter *waiter)
 	if (command->state == COMMAND_STARTING && command->pty)
 		return -EAGAIN;
 	if (waiter->len > 0) {
-		n = write(fd, waiter->data, waiter->len);	/* SIGPIPE is blocked for good in the keeper */
+		n = write(fd, waiter->data, waiter->len); /* SIGPIPE is blocked for good in the keeper */
 		if (n < 0)
 			return errno == EAGAIN ? -EAGAIN : -EPIPE;
 	}
@@ -307,8 +314,8 @@ void pump_input(struct keeper *keeper, struct client *client, struct waiter *wai
 /* -- readers -- */
 
 /* Answers when there is something to say: bytes, the end, or (timeout) that there is nothing. */
-bool pump_answer_read(struct keeper *keeper, struct client *client, struct waiter *waiter, struct command *command,
-	bool timeout)
+bool pump_answer_read(struct keeper *keeper, struct client *client, struct waiter *waiter,
+	struct command *command, bool timeout)
 {
 	const struct spool *spool = &command->spools[waiter->stream - 1];
 	uint64_t cursor = waiter->cursor, next = cursor;
@@ -317,7 +324,8 @@ bool pump_answer_read(struct keeper *keeper, struct client *client, struct waite
 	size_t len = 0;
 
 	if (cursor < spool->kept) {
-		ssize_t n = fd_pread_all(spool->fd, chunk, MIN((uint64_t)waiter->max, spool->kept - cursor), cursor);
+		ssize_t n = fd_pread_all(
+			spool->fd, chunk, MIN((uint64_t)waiter->max, spool->kept - cursor), cursor);
 
 		len = n > 0 ? (size_t)n : 0;
 		next = cursor + len;

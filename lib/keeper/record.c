@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the journal hears of the box, through the recorder. Data of the box is escaped, bounded, and cleared of the values that
- * the spec has put into secret-looking variables. A box that is to be recorded and cannot be any longer is stopped.
+ * What the journal hears of the box, through the recorder. Data of the box is escaped, bounded, and cleared
+ * of the values that the spec has put into secret-looking variables. A box that is to be recorded and cannot
+ * be any longer is stopped.
  */
 #include "keeper/keeper.h"
 
@@ -40,8 +41,8 @@ static size_t secret_at(const struct keeper *keeper, const char *data, size_t le
 		const char *equals = strchr(*env, '=');
 		size_t n = equals ? strlen(equals + 1) : 0;
 
-		if (n < SECRET_MIN || n > len || n <= longest || !secret_name(*env, (size_t)(equals - *env)) ||
-			memcmp(data, equals + 1, n) != 0)
+		if (n < SECRET_MIN || n > len || n <= longest ||
+			!secret_name(*env, (size_t)(equals - *env)) || memcmp(data, equals + 1, n) != 0)
 			continue;
 		longest = n;
 		*retname = *env;
@@ -51,8 +52,8 @@ static size_t secret_at(const struct keeper *keeper, const char *data, size_t le
 }
 
 /* A JSON string of at most max bytes of the data; *retcut when there was more. */
-static void add_box_text(const struct keeper *keeper, struct text *text, const char *data, size_t len, size_t max,
-	bool *retcut)
+static void add_box_text(const struct keeper *keeper, struct text *text, const char *data, size_t len,
+	size_t max, bool *retcut)
 {
 	_cleanup_(text_clear) struct text clean = TEXT_INIT;
 	const char *name;
@@ -115,7 +116,8 @@ static void record(struct keeper *keeper, const char *type, const struct text *b
 		recorder_lost(keeper);
 }
 
-/* One message of the recorder: its type, 0 when there is none before the deadline, negative when it is gone. */
+/* One message of the recorder: its type, 0 when there is none before the deadline, negative when it is gone.
+ */
 static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fault *fault)
 {
 	uint8_t buffer[2048];
@@ -145,7 +147,8 @@ static void recorder_ready(struct keeper *keeper, struct io *io, uint32_t events
 }
 
 /* Waits until a record is durable. Bounded: a recorder that does not answer is as good as none. */
-static int record_and_wait(struct keeper *keeper, const char *type, const struct text *body, struct fault *fault)
+static int record_and_wait(
+	struct keeper *keeper, const char *type, const struct text *body, struct fault *fault)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), ANSWER_USEC);
 	int r;
@@ -160,7 +163,8 @@ static int record_and_wait(struct keeper *keeper, const char *type, const struct
 		if (r == 0)
 			break;
 	}
-	return fault_set(fault, ABOX_E_UNRECORDED, r < 0 ? -r : ETIMEDOUT, "journal", "the recorder did not record it");
+	return fault_set(fault, ABOX_E_UNRECORDED, r < 0 ? -r : ETIMEDOUT, "journal",
+		"the recorder did not record it");
 }
 
 /* -- what is recorded -- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Requests: one table of what may be asked, by whom, and who carries it out. Promises that a request is answered exactly once,
- * at once or through a waiter, unless its connection ends.
+ * Requests: one table of what may be asked, by whom, and who carries it out. Promises that a request is
+ * answered exactly once, at once or through a waiter, unless its connection ends.
  */
 #include "keeper/keeper.h"
 
@@ -47,7 +47,9 @@ static int protocol(struct fault *fault)
 static int wait_for(struct request *request, struct waiter **ret, struct fault *fault)
 {
 	*ret = client_wait(request->client, request->type, request->serial);
-	return *ret ? 0 : fault_set(fault, ABOX_E_LIMIT, 0, "request", "too many requests of this connection wait");
+	return *ret ? 0
+		    : fault_set(
+			      fault, ABOX_E_LIMIT, 0, "request", "too many requests of this connection wait");
 }
 
 static struct command *find_or_fault(struct keeper *keeper, uint32_t id, struct fault *fault)
@@ -193,7 +195,8 @@ static int handle_stop(struct keeper *keeper, struct request *request, struct fa
 	if (r < 0)
 		return r;
 	keeper->stop_requested = keeper->stop_requested || keeper->stop_phase == STOP_NONE;
-	stop_begin(keeper, mode, ABOX_CAUSE_CANCELED, grace == UINT64_MAX ? keeper->plan.limits.grace_usec : grace);
+	stop_begin(keeper, mode, ABOX_CAUSE_CANCELED,
+		grace == UINT64_MAX ? keeper->plan.limits.grace_usec : grace);
 	return 0;
 }
 
@@ -223,11 +226,12 @@ static int handle_open_command(struct keeper *keeper, struct request *request, s
 	return 0;
 }
 
-/* The terminal's foreground group changes as its shell wishes, and only the terminal knows it; the kernel takes three signals
- * this way. Others go to the group of the main process. */
+/* The terminal's foreground group changes as its shell wishes, and only the terminal knows it; the kernel
+ * takes three signals this way. Others go to the group of the main process. */
 static bool signal_foreground(const struct command *command, int number)
 {
-	if (!command->pty || command->out[0].fd < 0 || (number != SIGINT && number != SIGQUIT && number != SIGTSTP))
+	if (!command->pty || command->out[0].fd < 0 ||
+		(number != SIGINT && number != SIGQUIT && number != SIGTSTP))
 		return false;
 	return ioctl(command->out[0].fd, TIOCSIG, number) == 0;
 }
@@ -300,7 +304,8 @@ static int handle_input(struct keeper *keeper, struct request *request, struct f
 
 static int handle_resize(struct keeper *keeper, struct request *request, struct fault *fault)
 {
-	uint32_t id = unpack_u32(&request->body), rows = unpack_u32(&request->body), columns = unpack_u32(&request->body);
+	uint32_t id = unpack_u32(&request->body), rows = unpack_u32(&request->body),
+		 columns = unpack_u32(&request->body);
 	struct winsize size = { .ws_row = (unsigned short)rows, .ws_col = (unsigned short)columns };
 	struct command *command;
 

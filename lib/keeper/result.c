@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Why a command ended. Promises that each cause rests on something that was done or counted, said in one line; counters are
- * read before the groups are removed. What is not known is not guessed: a program that fails for want of disk or processes
- * has exited, and the limit stands beside it in limits_struck.
+ * Why a command ended. Promises that each cause rests on something that was done or counted, said in one
+ * line; counters are read before the groups are removed. What is not known is not guessed: a program that
+ * fails for want of disk or processes has exited, and the limit stands beside it in limits_struck.
  */
 #include "keeper/keeper.h"
 
@@ -15,10 +15,18 @@
 #include <agentbox/command.h>
 
 static const char *const cause_names[] = {
-	[ABOX_CAUSE_NONE] = "none", [ABOX_CAUSE_EXITED] = "exited", [ABOX_CAUSE_SIGNALED] = "signaled",
-	[ABOX_CAUSE_TIMEOUT] = "timeout", [ABOX_CAUSE_IDLE] = "idle", [ABOX_CAUSE_MEMORY] = "memory",
-	[ABOX_CAUSE_PIDS] = "pids", [ABOX_CAUSE_DISK] = "disk", [ABOX_CAUSE_OUTPUT] = "output",
-	[ABOX_CAUSE_POLICY] = "policy", [ABOX_CAUSE_CANCELED] = "canceled", [ABOX_CAUSE_WALL_LOST] = "wall_lost",
+	[ABOX_CAUSE_NONE] = "none",
+	[ABOX_CAUSE_EXITED] = "exited",
+	[ABOX_CAUSE_SIGNALED] = "signaled",
+	[ABOX_CAUSE_TIMEOUT] = "timeout",
+	[ABOX_CAUSE_IDLE] = "idle",
+	[ABOX_CAUSE_MEMORY] = "memory",
+	[ABOX_CAUSE_PIDS] = "pids",
+	[ABOX_CAUSE_DISK] = "disk",
+	[ABOX_CAUSE_OUTPUT] = "output",
+	[ABOX_CAUSE_POLICY] = "policy",
+	[ABOX_CAUSE_CANCELED] = "canceled",
+	[ABOX_CAUSE_WALL_LOST] = "wall_lost",
 	[ABOX_CAUSE_KEEPER_LOST] = "keeper_lost",
 };
 
@@ -88,7 +96,8 @@ static void explain_signal(const struct command *command, struct command_result 
 	result->cause = ABOX_CAUSE_SIGNALED;
 	if (number == SIGSYS) {
 		result->cause = ABOX_CAUSE_POLICY;
-		snprintf(result->evidence, sizeof(result->evidence), "killed by the system call filter (SIGSYS)");
+		snprintf(result->evidence, sizeof(result->evidence),
+			"killed by the system call filter (SIGSYS)");
 	} else if (number == SIGKILL && n_oom) {
 		result->cause = ABOX_CAUSE_MEMORY;
 		snprintf(result->evidence, sizeof(result->evidence),
@@ -96,7 +105,8 @@ static void explain_signal(const struct command *command, struct command_result 
 			(unsigned long long)n_oom);
 	} else if (command->cpu_limit_usec && (number == SIGXCPU || number == SIGKILL)) {
 		result->limits_struck |= ABOX_LIMIT_CPU;
-		snprintf(result->evidence, sizeof(result->evidence), "signal %d, with a limit of processor time", number);
+		snprintf(result->evidence, sizeof(result->evidence),
+			"signal %d, with a limit of processor time", number);
 	} else {
 		snprintf(result->evidence, sizeof(result->evidence), "signal %d", number);
 	}
@@ -190,8 +200,10 @@ void result_add_json(const struct command *command, struct text *text)
 	text_printf(text, ",\"wall_usec\":%llu,\"cpu_usec\":%llu,\"memory_peak_bytes\":%llu",
 		(unsigned long long)result->wall_usec, (unsigned long long)result->cpu_usec,
 		(unsigned long long)result->memory_peak_bytes);
-	add_total(text, "stdout_bytes", command->pty || command->stdout_mode == ABOX_STREAM_SPOOL, &command->spools[0]);
-	add_total(text, "stderr_bytes", !command->pty && command->stderr_mode == ABOX_STREAM_SPOOL, &command->spools[1]);
+	add_total(text, "stdout_bytes", command->pty || command->stdout_mode == ABOX_STREAM_SPOOL,
+		&command->spools[0]);
+	add_total(text, "stderr_bytes", !command->pty && command->stderr_mode == ABOX_STREAM_SPOOL,
+		&command->spools[1]);
 	text_printf(text, ",\"truncated\":%u,\"survivors\":%u", result->truncated, result->survivors);
 	text_printf(text, ",\"limits_struck\":%u", result->limits_struck);
 	add_text(text, "evidence", result->evidence);
@@ -209,8 +221,8 @@ void result_store(struct command *command)
 	add_text(&text, "token", command->token);
 	add_text(&text, "argv0", command->argv0);
 	result_add_json(command, &text);
-	text_printf(&text, ",\"pty\":%u,\"stdin_mode\":%u,\"stdout_mode\":%u,\"stderr_mode\":%u}\n", command->pty,
-		command->stdin_mode, command->stdout_mode, command->stderr_mode);
+	text_printf(&text, ",\"pty\":%u,\"stdin_mode\":%u,\"stdout_mode\":%u,\"stderr_mode\":%u}\n",
+		command->pty, command->stdin_mode, command->stdout_mode, command->stderr_mode);
 	snprintf(name, sizeof(name), "%u.json", command->id);
 	if (text.failed || state_write(command->keeper, name, text.data, text.len) < 0)
 		keeper_log(command->keeper, 0, "the result of command %u cannot be written", command->id);

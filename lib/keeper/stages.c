@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The one ordered table of what a start does to the host: each stage has the function that takes it back. A start that fails
- * goes back from where it came; a stop goes back from the end, past failures, and tells what it could not undo.
+ * The one ordered table of what a start does to the host: each stage has the function that takes it back. A
+ * start that fails goes back from where it came; a stop goes back from the end, past failures, and tells what
+ * it could not undo.
  */
 #include "keeper/keeper.h"
 
@@ -95,7 +96,8 @@ static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), READY_TIMEOUT_USEC);
 	int r;
 
-	r = keeper->backend->start(&keeper->plan, keeper->has_group ? &keeper->group : NULL, &keeper->backend_wall, fault);
+	r = keeper->backend->start(
+		&keeper->plan, keeper->has_group ? &keeper->group : NULL, &keeper->backend_wall, fault);
 	if (r < 0)
 		return r;
 	keeper->backend->release();	/* the guest has its own */
@@ -103,7 +105,8 @@ static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 	if (r == 0) {
 		keeper->guest = (struct io){ .fd = keeper->backend_wall.channel_fd, .ready = link_ready };
 		keeper->wall = (struct io){ .fd = keeper->backend_wall.pidfd, .ready = link_wall_ready };
-		if (keeper_watch(keeper, &keeper->guest, EPOLLIN) < 0 || keeper_watch(keeper, &keeper->wall, EPOLLIN) < 0)
+		if (keeper_watch(keeper, &keeper->guest, EPOLLIN) < 0 ||
+			keeper_watch(keeper, &keeper->wall, EPOLLIN) < 0)
 			r = fault_set(fault, ABOX_E_SYSTEM, errno, "guest", "cannot be watched");
 	}
 	if (r < 0)
@@ -171,7 +174,8 @@ void stages_undo(struct keeper *keeper)
 	while (keeper->stages_done > 0) {
 		const struct stage *stage = &stages[--keeper->stages_done];
 		bool tell = is_of_interest(keeper, keeper->stages_done);
-		bool kept = stage->undo == folder_undo && keeper->plan.detach && keeper->state != ABOX_SANDBOX_STARTING;
+		bool kept = stage->undo == folder_undo && keeper->plan.detach &&
+			    keeper->state != ABOX_SANDBOX_STARTING;
 		struct fault fault;
 		int r;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * START: the orders arrive, the stages run, and the owner hears how it went. A box that did not come to be leaves nothing,
- * the keeper included.
+ * START: the orders arrive, the stages run, and the owner hears how it went. A box that did not come to be
+ * leaves nothing, the keeper included.
  */
 #include "keeper/keeper.h"
 
@@ -29,8 +29,8 @@ static bool id_is_sound(const char *id)
 }
 
 /* The blob outlives the message it came with: the plan points into it for the life of the box. */
-static int take_blob(struct keeper *keeper, struct request *request, const void *inline_blob, size_t inline_len,
-	struct fault *fault)
+static int take_blob(struct keeper *keeper, struct request *request, const void *inline_blob,
+	size_t inline_len, struct fault *fault)
 {
 	int r;
 
@@ -88,7 +88,8 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 
 	if (!unpack_done(body) || version != WIRE_VERSION || !id_is_sound(id) || record_len > RECORD_MAX ||
 		request->n_fds != (blob_len ? 0U : 1U) + n_recorder + 1)
-		return fault_set(fault, ABOX_E_PROTOCOL, 0, "start", "not a start of version %d", WIRE_VERSION);
+		return fault_set(
+			fault, ABOX_E_PROTOCOL, 0, "start", "not a start of version %d", WIRE_VERSION);
 	memcpy(keeper->id, id, sizeof(keeper->id));
 	keeper->state_fd = request->fds[request->n_fds - 1];
 	request->fds[request->n_fds - 1] = -EBADF;
@@ -105,8 +106,8 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 		return r;
 	keeper->backend = backend_find(keeper->plan.backend);
 	if (!keeper->backend)
-		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "/backend", "\"%s\" is not available in this build",
-			keeper->plan.backend);
+		return fault_set(fault, ABOX_E_UNSUPPORTED, 0, "/backend",
+			"\"%s\" is not available in this build", keeper->plan.backend);
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The folder of the box, as keeper/wire.h lays it out. Promises that a box is found as long as it lives and that what it has
- * made on the host is written down before it is made; whoever finds the lock free may clear the rest away.
+ * The folder of the box, as keeper/wire.h lays it out. Promises that a box is found as long as it lives and
+ * that what it has made on the host is written down before it is made; whoever finds the lock free may clear
+ * the rest away.
  */
 #include "keeper/keeper.h"
 
@@ -27,8 +28,12 @@
 #define STATE_LINE_BYTES 12
 
 static const char *const state_names[] = {
-	[ABOX_SANDBOX_STARTING] = "starting", [ABOX_SANDBOX_RUNNING] = "running", [ABOX_SANDBOX_PAUSED] = "paused",
-	[ABOX_SANDBOX_STOPPING] = "stopping", [ABOX_SANDBOX_STOPPED] = "stopped", [ABOX_SANDBOX_FAILED] = "failed",
+	[ABOX_SANDBOX_STARTING] = "starting",
+	[ABOX_SANDBOX_RUNNING] = "running",
+	[ABOX_SANDBOX_PAUSED] = "paused",
+	[ABOX_SANDBOX_STOPPING] = "stopping",
+	[ABOX_SANDBOX_STOPPED] = "stopped",
+	[ABOX_SANDBOX_FAILED] = "failed",
 };
 
 int state_write(struct keeper *keeper, const char *name, const void *data, size_t len)
@@ -56,8 +61,8 @@ static int write_first(struct keeper *keeper, const char *name, const void *data
 	return fd < 0 ? -errno : fd_write_all(fd, data, len);
 }
 
-/* In place, by one write of always the same length: making and renaming a file costs ten times as much, and a start does it
- * twice. Readers take the first line. */
+/* In place, by one write of always the same length: making and renaming a file costs ten times as much, and a
+ * start does it twice. Readers take the first line. */
 int state_set(struct keeper *keeper, uint32_t state)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
@@ -91,8 +96,8 @@ static int take_name(struct keeper *keeper, struct fault *fault)
 		return fault_set(fault, ABOX_E_INVALID, 0, "/name", "not a name");
 	if (symlinkat(keeper->id, keeper->state_fd, link) < 0) {
 		if (errno == EEXIST)
-			return fault_set(fault, ABOX_E_EXISTS, errno, "/name", "a box is called \"%s\" already",
-				keeper->plan.name);
+			return fault_set(fault, ABOX_E_EXISTS, errno, "/name",
+				"a box is called \"%s\" already", keeper->plan.name);
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "/name", "cannot take the name");
 	}
 	keeper->named = true;
@@ -146,13 +151,15 @@ int state_enter(struct keeper *keeper, struct fault *fault)
 {
 	int r;
 
-	keeper->boxes_fd = openat(keeper->state_fd, STATE_BOXES, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	keeper->boxes_fd =
+		openat(keeper->state_fd, STATE_BOXES, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (keeper->boxes_fd < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, STATE_BOXES, "cannot open the state folder");
 	if (mkdirat(keeper->boxes_fd, keeper->id, 0700) < 0)
 		return fault_set(fault, errno == EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, errno, STATE_BOXES,
 			"cannot make the folder of the box");
-	keeper->box_fd = openat(keeper->boxes_fd, keeper->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	keeper->box_fd =
+		openat(keeper->boxes_fd, keeper->id, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (keeper->box_fd < 0) {
 		r = fault_set(fault, ABOX_E_SYSTEM, errno, STATE_BOXES, "cannot open the folder of the box");
 		unlinkat(keeper->boxes_fd, keeper->id, AT_REMOVEDIR);
@@ -197,7 +204,8 @@ int state_listen(struct keeper *keeper, struct fault *fault)
 		return fault_set(fault, ABOX_E_SYSTEM, -r, STATE_SOCKET, "cannot listen for other processes");
 	if (fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0) {
 		fd_close(fd);
-		return fault_set(fault, ABOX_E_SYSTEM, errno, STATE_SOCKET, "cannot listen for other processes");
+		return fault_set(
+			fault, ABOX_E_SYSTEM, errno, STATE_SOCKET, "cannot listen for other processes");
 	}
 	keeper->listener = (struct io){ .fd = fd, .ready = client_accept };
 	r = keeper_watch(keeper, &keeper->listener, EPOLLIN);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The end of a box: admission is closed, commands get TERM and after the grace time KILL, every stage is undone, and everybody
- * who asked hears what was removed, kept and left behind.
+ * The end of a box: admission is closed, commands get TERM and after the grace time KILL, every stage is
+ * undone, and everybody who asked hears what was removed, kept and left behind.
  */
 #include "keeper/keeper.h"
 
@@ -57,7 +57,8 @@ void report_add(struct keeper *keeper, enum report_kind kind, const char *what, 
 	report->n++;
 }
 
-static void report_list(const struct report *report, struct text *text, const char *name, enum report_kind kind)
+static void report_list(
+	const struct report *report, struct text *text, const char *name, enum report_kind kind)
 {
 	const char *separator = "";
 
@@ -153,7 +154,8 @@ void stop_begin(struct keeper *keeper, uint32_t mode, uint32_t cause, uint64_t g
 /* A detached box leaves its report; the state comes last, as it says that everything else is written. */
 static uint32_t store_end(struct keeper *keeper, const struct text *json)
 {
-	uint32_t state = keeper->stop_cause == ABOX_CAUSE_WALL_LOST ? ABOX_SANDBOX_FAILED : ABOX_SANDBOX_STOPPED;
+	uint32_t state =
+		keeper->stop_cause == ABOX_CAUSE_WALL_LOST ? ABOX_SANDBOX_FAILED : ABOX_SANDBOX_STOPPED;
 
 	if (keeper->plan.detach && keeper->box_fd >= 0) {
 		state_write(keeper, STATE_REPORT, json->data, json->len);

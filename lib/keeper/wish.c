@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reading a wish. Promises that every text and list of it lies within the blob; whether it can be granted is exec.c's.
+ * Reading a wish. Promises that every text and list of it lies within the blob; whether it can be granted is
+ * exec.c's.
  */
 #include "keeper/wish.h"
 

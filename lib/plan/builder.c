@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The plan in the making: arrays that grow and texts that stay until the plan is packed. Lack of memory is
- * remembered here and told once by the compiler, so that the parts can be written without a check in every line.
+ * remembered here and told once by the compiler, so that the parts can be written without a check in every
+ * line.
  */
 #include "plan/builder.h"
 
@@ -173,44 +174,61 @@ void builder_parents(struct plan_builder *builder, const char *target, bool self
 		if (directory_known(builder, path))
 			continue;
 		directory_remember(builder, path);
-		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_DIRECTORY, .mode = 0755, .source = -1,
-			.target = builder_text(builder, "%s", path) });
+		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_DIRECTORY,
+					      .mode = 0755,
+					      .source = -1,
+					      .target = builder_text(builder, "%s", path) });
 	}
 }
 
 void builder_symlink(struct plan_builder *builder, const char *target, const char *content)
 {
 	builder_parents(builder, target, false);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_SYMLINK, .target = target, .content = content,
-		.content_len = strlen(content), .source = -1 });
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_SYMLINK,
+				      .target = target,
+				      .content = content,
+				      .content_len = strlen(content),
+				      .source = -1 });
 }
 
-void builder_file(struct plan_builder *builder, const char *target, uint32_t mode, const void *content, size_t len)
+void builder_file(
+	struct plan_builder *builder, const char *target, uint32_t mode, const void *content, size_t len)
 {
 	builder_parents(builder, target, false);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_FILE, .target = target, .mode = mode, .content = content,
-		.content_len = len, .source = -1 });
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_FILE,
+				      .target = target,
+				      .mode = mode,
+				      .content = content,
+				      .content_len = len,
+				      .source = -1 });
 }
 
 void builder_bind(struct plan_builder *builder, int32_t source, const char *target, uint32_t attr)
 {
 	builder_parents(builder, target, false);
 	directory_remember(builder, target);	/* a mount point is there, whatever it is */
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_BIND, .target = target, .source = source, .attr = attr });
+	builder_step(builder,
+		&(struct flat_step){ .op = FLAT_OP_BIND, .target = target, .source = source, .attr = attr });
 }
 
-void builder_scratch(struct plan_builder *builder, const char *name, const char *target, uint32_t mode, uint32_t attr)
+void builder_scratch(
+	struct plan_builder *builder, const char *name, const char *target, uint32_t mode, uint32_t attr)
 {
 	builder_parents(builder, target, false);
 	directory_remember(builder, target);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_SCRATCH, .name = name, .target = target, .mode = mode,
-		.attr = attr, .source = -1 });
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_SCRATCH,
+				      .name = name,
+				      .target = target,
+				      .mode = mode,
+				      .attr = attr,
+				      .source = -1 });
 }
 
 void builder_landlock(struct plan_builder *builder, const char *path, uint32_t access)
 {
 	struct flat_plan *flat = &builder->flat;
-	struct flat_landlock *slot = GROW(builder, flat->landlock, builder->allocated_landlock, flat->n_landlock);
+	struct flat_landlock *slot =
+		GROW(builder, flat->landlock, builder->allocated_landlock, flat->n_landlock);
 
 	if (!slot)
 		return;
@@ -224,8 +242,9 @@ const struct flat_step *builder_covering(const struct plan_builder *builder, con
 
 	for (uint32_t i = 0; i < builder->flat.n_steps; i++) {
 		const struct flat_step *step = &builder->flat.steps[i];
-		bool mounts = step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY || step->op == FLAT_OP_SCRATCH ||
-			step->op == FLAT_OP_TMPFS || step->op == FLAT_OP_PROC;
+		bool mounts = step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY ||
+			      step->op == FLAT_OP_SCRATCH || step->op == FLAT_OP_TMPFS ||
+			      step->op == FLAT_OP_PROC;
 
 		if (mounts && path_is_under(target, step->target) &&
 			(!found || strlen(step->target) >= strlen(found->target)))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A plan in the making: the flat plan with arrays that grow, texts that stay, and the list of what is enforced.
- * Every part of lib/plan adds to it and never takes away.
+ * A plan in the making: the flat plan with arrays that grow, texts that stay, and the list of what is
+ * enforced. Every part of lib/plan adds to it and never takes away.
  */
 #ifndef PLAN_BUILDER_H
 #define PLAN_BUILDER_H
@@ -63,21 +63,25 @@ void builder_step(struct plan_builder *builder, const struct flat_step *step);
 void builder_parents(struct plan_builder *builder, const char *target, bool self);
 void builder_directory(struct plan_builder *builder, const char *target, uint32_t mode, uint32_t attr);
 void builder_symlink(struct plan_builder *builder, const char *target, const char *content);
-void builder_file(struct plan_builder *builder, const char *target, uint32_t mode, const void *content, size_t len);
+void builder_file(
+	struct plan_builder *builder, const char *target, uint32_t mode, const void *content, size_t len);
 void builder_bind(struct plan_builder *builder, int32_t source, const char *target, uint32_t attr);
-void builder_scratch(struct plan_builder *builder, const char *name, const char *target, uint32_t mode, uint32_t attr);
+void builder_scratch(
+	struct plan_builder *builder, const char *name, const char *target, uint32_t mode, uint32_t attr);
 void builder_landlock(struct plan_builder *builder, const char *path, uint32_t access);
-/* The step so far whose mount covers target (it lies below, or at, its own target), the deepest; NULL: the root. */
+/* The step so far whose mount covers target (it lies below, or at, its own target), the deepest; NULL: the
+ * root. */
 const struct flat_step *builder_covering(const struct plan_builder *builder, const char *target);
 
 /* parts of the plan, in the order in which they are called; each sets an error where it knows the cause */
-int plan_build_identity(struct plan_builder *builder, abox_error **reterr);	/* identity.c: ids, groups, env */
+int plan_build_identity(struct plan_builder *builder, abox_error **reterr); /* identity.c: ids, groups, env */
 int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr);	/* rootfs.c */
 int plan_build_etc(struct plan_builder *builder, abox_error **reterr);		/* etc.c */
-int plan_build_mounts(struct plan_builder *builder, abox_error **reterr);	/* mounts.c: workspace and mounts */
-int plan_build_journal(struct plan_builder *builder, abox_error **reterr);	/* journal.c: what the box must not see */
+int plan_build_mounts(struct plan_builder *builder, abox_error **reterr); /* mounts.c: workspace and mounts */
+int plan_build_journal(
+	struct plan_builder *builder, abox_error **reterr); /* journal.c: what the box must not see */
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr);	/* limits.c */
-int plan_build_walls(struct plan_builder *builder, abox_error **reterr);	/* walls.c: filter, landlock, kill */
+int plan_build_walls(struct plan_builder *builder, abox_error **reterr); /* walls.c: filter, landlock, kill */
 
 /* enforcement.c */
 void enforcement_add(struct plan_builder *builder, const struct enforcement *entry);
@@ -86,6 +90,7 @@ int enforcement_settle(struct plan_builder *builder, abox_error **reterr);
 const char *enforcement_status_name(const struct enforcement *entry);
 
 /* dump.c */
-int plan_dump_build(const struct plan_builder *builder, const char *digest, char **retjson, abox_error **reterr);
+int plan_dump_build(
+	const struct plan_builder *builder, const char *digest, char **retjson, abox_error **reterr);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The plan as JSON: what a person or a program reads before the box is started, and what the box keeps as its record.
+ * The plan as JSON: what a person or a program reads before the box is started, and what the box keeps as its
+ * record.
  */
 #include "plan/builder.h"
 
@@ -36,9 +37,15 @@ static const char *step_source(const struct plan_builder *builder, const struct 
 
 static void add_mounts(struct text *text, const struct plan_builder *builder)
 {
-	static const char *const kinds[] = { [FLAT_OP_BIND] = "bind", [FLAT_OP_SCRATCH] = "scratch", [FLAT_OP_TMPFS] = "tmpfs",
-		[FLAT_OP_PROC] = "proc", [FLAT_OP_DEVPTS] = "devpts", [FLAT_OP_MQUEUE] = "mqueue",
-		[FLAT_OP_OVERLAY] = "overlay", [FLAT_OP_MASK] = "mask", [FLAT_OP_READONLY] = "readonly" };
+	static const char *const kinds[] = { [FLAT_OP_BIND] = "bind",
+		[FLAT_OP_SCRATCH] = "scratch",
+		[FLAT_OP_TMPFS] = "tmpfs",
+		[FLAT_OP_PROC] = "proc",
+		[FLAT_OP_DEVPTS] = "devpts",
+		[FLAT_OP_MQUEUE] = "mqueue",
+		[FLAT_OP_OVERLAY] = "overlay",
+		[FLAT_OP_MASK] = "mask",
+		[FLAT_OP_READONLY] = "readonly" };
 	const char *separator = "";
 
 	text_add(text, "\"mounts\":[");
@@ -54,8 +61,10 @@ static void add_mounts(struct text *text, const struct plan_builder *builder)
 		add_string(text, "kind", kinds[step->op], ",");
 		add_string(text, "source", step_source(builder, step), ",");
 		text_printf(text, "\"readonly\":%s}",
-			(step->attr & FLAT_ATTR_RDONLY) || step->op == FLAT_OP_MASK || step->op == FLAT_OP_READONLY ? "true" :
-														     "false");
+			(step->attr & FLAT_ATTR_RDONLY) || step->op == FLAT_OP_MASK ||
+					step->op == FLAT_OP_READONLY
+				? "true"
+				: "false");
 	}
 	text_add(text, "],");
 }
@@ -70,11 +79,12 @@ static void add_limits(struct text *text, const struct plan_builder *builder)
 		(unsigned long long)limits->wall_usec, (unsigned long long)limits->idle_usec,
 		(unsigned long long)limits->grace_usec, (unsigned long long)limits->output_bytes,
 		(unsigned long long)limits->disk_bytes, (unsigned long long)limits->inodes,
-		(unsigned long long)limits->memory_bytes, (unsigned long long)limits->pids, limits->open_files,
-		(unsigned long long)builder->flat.cgroup_limits.cpu_millis);
+		(unsigned long long)limits->memory_bytes, (unsigned long long)limits->pids,
+		limits->open_files, (unsigned long long)builder->flat.cgroup_limits.cpu_millis);
 }
 
-/* A plan is safe to print: what stands in the environment under a name that says "secret" does not stand here. */
+/* A plan is safe to print: what stands in the environment under a name that says "secret" does not stand
+ * here. */
 static int redact_env(struct json *spec)
 {
 	struct json *env = json_member(spec, "env");
@@ -106,7 +116,8 @@ static int add_spec(struct text *text, const struct plan_builder *builder)
 	return 0;
 }
 
-int plan_dump_build(const struct plan_builder *builder, const char *digest, char **retjson, abox_error **reterr)
+int plan_dump_build(
+	const struct plan_builder *builder, const char *digest, char **retjson, abox_error **reterr)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
 	const char *separator = "";
@@ -135,7 +146,9 @@ int plan_dump_build(const struct plan_builder *builder, const char *digest, char
 	}
 	text_add(&text, "],");
 	add_string(&text, "rootfs",
-		builder->flat.root_source >= 0 ? builder->flat.sources[builder->flat.root_source].path : "host", ",");
+		builder->flat.root_source >= 0 ? builder->flat.sources[builder->flat.root_source].path
+					       : "host",
+		",");
 	add_mounts(&text, builder);
 	add_limits(&text, builder);
 	text_add(&text, "\"warnings\":[");

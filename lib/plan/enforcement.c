@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is enforced, by what, and what is not: the honest half of a plan. Everything that a spec asks for or the wall
- * promises has one entry. Required and not enforced is refused, unless its name is waived; a default that cannot be
- * enforced is listed, and refused under `strict`.
+ * What is enforced, by what, and what is not: the honest half of a plan. Everything that a spec asks for or
+ * the wall promises has one entry. Required and not enforced is refused, unless its name is waived; a default
+ * that cannot be enforced is listed, and refused under `strict`.
  */
 #include "plan/builder.h"
 
@@ -83,7 +83,8 @@ static int refuse(struct plan_builder *builder, const struct enforcement *entry,
 	int r;
 
 	r = spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-		entry->pointer ? entry->pointer : "/strict", "'%s' cannot be enforced here: %s", entry->name, why);
+		entry->pointer ? entry->pointer : "/strict", "'%s' cannot be enforced here: %s", entry->name,
+		why);
 	if (entry->remedy)
 		return error_remedy(reterr, r, "%s; or add \"%s\" to waive", entry->remedy, entry->name);
 	return error_remedy(reterr, r, "add \"%s\" to waive to run without it", entry->name);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The box's /etc: written new where it is about identity and names, the host's own where it is public configuration
- * that programs need, by an allow-list. Small files are copied into the plan, which freezes them and spares a mount;
- * folders are bound. Nothing that may hold a secret (shadow, ssh, npmrc, gitconfig, pip.conf, apt's auth) is on the list.
+ * The box's /etc: written new where it is about identity and names, the host's own where it is public
+ * configuration that programs need, by an allow-list. Small files are copied into the plan, which freezes
+ * them and spares a mount; folders are bound. Nothing that may hold a secret (shadow, ssh, npmrc, gitconfig,
+ * pip.conf, apt's auth) is on the list.
  */
 #include "plan/builder.h"
 
@@ -19,15 +20,57 @@
 #define COPY_MAX 65536	/* larger ones are bound instead */
 
 static const char *const public_files[] = {
-	"ld.so.cache", "ld.so.conf", "localtime", "timezone", "os-release", "debian_version", "lsb-release", "redhat-release",
-	"alpine-release", "services", "protocols", "rpc", "networks", "host.conf", "gai.conf", "mime.types", "magic",
-	"magic.mime", "inputrc", "bash.bashrc", "bashrc", "profile", "shells", "login.defs", "locale.alias", "locale.conf",
-	"nanorc", "ld-musl-x86_64.path", "ld-musl-aarch64.path", "mke2fs.conf", "netconfig",
+	"ld.so.cache",
+	"ld.so.conf",
+	"localtime",
+	"timezone",
+	"os-release",
+	"debian_version",
+	"lsb-release",
+	"redhat-release",
+	"alpine-release",
+	"services",
+	"protocols",
+	"rpc",
+	"networks",
+	"host.conf",
+	"gai.conf",
+	"mime.types",
+	"magic",
+	"magic.mime",
+	"inputrc",
+	"bash.bashrc",
+	"bashrc",
+	"profile",
+	"shells",
+	"login.defs",
+	"locale.alias",
+	"locale.conf",
+	"nanorc",
+	"ld-musl-x86_64.path",
+	"ld-musl-aarch64.path",
+	"mke2fs.conf",
+	"netconfig",
 };
 /* Each is a mount of every box, so only those without which programs do not work. */
 static const char *const public_folders[] = {
-	"alternatives", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies", "fonts", "maven", "chromium",
-	"chromium.d", "terminfo", "texmf", "xml", "sgml", "mono", "dotnet", "R", "ghc",
+	"alternatives",
+	"ssl/certs",
+	"pki/tls/certs",
+	"pki/ca-trust/extracted",
+	"crypto-policies",
+	"fonts",
+	"maven",
+	"chromium",
+	"chromium.d",
+	"terminfo",
+	"texmf",
+	"xml",
+	"sgml",
+	"mono",
+	"dotnet",
+	"R",
+	"ghc",
 };
 /* Folders whose names may carry a version, such as java-17-openjdk. */
 static const char *const public_prefixes[] = { "java", "php" };
@@ -54,7 +97,8 @@ static void add_file(struct plan_builder *builder, const char *name)
 	struct stat st;
 	size_t len;
 
-	/* Only what every user may read: a box of root gets nothing that a stranger on the host would not get. */
+	/* Only what every user may read: a box of root gets nothing that a stranger on the host would not
+	 * get. */
 	if (!realpath(path, host) || stat(host, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH))
 		return;
 	if (st.st_size <= COPY_MAX && file_read_text(AT_FDCWD, host, COPY_MAX, &content, &len) == 0) {
@@ -107,19 +151,20 @@ static void add_users(struct plan_builder *builder)
 		group = "root:x:0:\n";
 	}
 	if (flat->inside_uid != 0) {
-		passwd = builder_text(builder, "%sagent:x:%u:%u:agent:%s:%s\n", passwd, flat->inside_uid, flat->inside_gid,
-			flat->home, shell);
+		passwd = builder_text(builder, "%sagent:x:%u:%u:agent:%s:%s\n", passwd, flat->inside_uid,
+			flat->inside_gid, flat->home, shell);
 		group = builder_text(builder, "%sagent:x:%u:\n", group, flat->inside_gid);
 	}
 	if (!single && flat->inside_uid != SPEC_UID_AGENT) {
 		const char *name = flat->inside_uid == 0 ? "agent" : "agent1000";
 
-		passwd = builder_text(builder, "%s%s:x:%u:%u:agent:/tmp:%s\n", passwd, name, SPEC_UID_AGENT, SPEC_UID_AGENT,
-			shell);
+		passwd = builder_text(builder, "%s%s:x:%u:%u:agent:/tmp:%s\n", passwd, name, SPEC_UID_AGENT,
+			SPEC_UID_AGENT, shell);
 		group = builder_text(builder, "%s%s:x:%u:\n", group, name, SPEC_UID_AGENT);
 	}
 	add_text(builder, "passwd",
-		builder_text(builder, "%snobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", passwd));
+		builder_text(
+			builder, "%snobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n", passwd));
 	add_text(builder, "group", builder_text(builder, "%stty:x:5:\nnogroup:x:65534:\n", group));
 }
 
@@ -128,7 +173,8 @@ static void add_names(struct plan_builder *builder)
 	const char *hostname = builder->flat.hostname;
 
 	add_text(builder, "hostname", builder_text(builder, "%s\n", hostname));
-	add_text(builder, "hosts", builder_text(builder, "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost\n", hostname));
+	add_text(builder, "hosts",
+		builder_text(builder, "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost\n", hostname));
 	add_text(builder, "resolv.conf", "# no network in this box\n");
 	add_text(builder, "nsswitch.conf",
 		"passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\nnetworks: files\n");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Packing and unpacking of the flat plan. One list of fields for both directions (see struct flat_io), so that they
- * cannot drift apart. Promises that an unpacked plan holds no index, enum or length that leads outside of it; whether
- * the plan makes sense is the library's business.
+ * Packing and unpacking of the flat plan. One list of fields for both directions (see struct flat_io), so
+ * that they cannot drift apart. Promises that an unpacked plan holds no index, enum or length that leads
+ * outside of it; whether the plan makes sense is the library's business.
  */
 #include "plan/flat.h"
 
@@ -163,10 +163,12 @@ static void io_source(struct flat_io *io, struct flat_source *source)
 	io_u32(io, &source->owner_gid);
 }
 
-/* A name in the scratch tmpfs is one component, so that no step reaches another one's folder; '#' is the guest's own. */
+/* A name in the scratch tmpfs is one component, so that no step reaches another one's folder; '#' is the
+ * guest's own. */
 static bool name_is_plain(const char *name)
 {
-	return name[0] && name[0] != '#' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+	return name[0] && name[0] != '#' && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+	       strcmp(name, "..") != 0;
 }
 
 static bool step_is_sound(const struct flat_step *step, uint32_t n_sources)
@@ -306,7 +308,8 @@ static void io_plan(struct flat_io *io, struct flat_plan *plan)
 bool flat_pack(const struct flat_plan *plan, struct pack_writer *writer)
 {
 	struct flat_io io = { .writer = writer };
-	struct flat_plan copy = *plan;	/* writing changes nothing; the fields are just not const for both directions */
+	struct flat_plan copy =
+		*plan; /* writing changes nothing; the fields are just not const for both directions */
 
 	copy.version = FLAT_VERSION;
 	io_plan(&io, &copy);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The plan as the keeper gets it: flat, without pointers, complete. All choices have been made by the library;
- * keeper and guest only carry them out, step by step, and stop at the first that fails.
+ * The plan as the keeper gets it: flat, without pointers, complete. All choices have been made by the
+ * library; keeper and guest only carry them out, step by step, and stop at the first that fails.
  *
- * Both sides compile this file and flat.c (helper code: no library but libc). The structs are views: texts point
- * into the buffer that was unpacked, arrays are allocated once by flat_unpack(), before anything is cloned.
+ * Both sides compile this file and flat.c (helper code: no library but libc). The structs are views: texts
+ * point into the buffer that was unpacked, arrays are allocated once by flat_unpack(), before anything is
+ * cloned.
  */
 #ifndef PLAN_FLAT_H
 #define PLAN_FLAT_H
@@ -18,10 +19,10 @@
 
 /* Where the ids of the box lead outside. */
 enum flat_map {
-	FLAT_MAP_SINGLE = 0,	/* one id: inside_uid <-> the caller's own (plain user) */
-	FLAT_MAP_RANGE = 1,	/* 0..count-1 inside <-> base_uid.. outside (root) */
-	FLAT_MAP_HELPERS = 2,	/* newuidmap/newgidmap: inside_uid <-> the caller's own, every other id of 0..count-1
-				 * inside <-> subordinate ids from base */
+	FLAT_MAP_SINGLE = 0, /* one id: inside_uid <-> the caller's own (plain user) */
+	FLAT_MAP_RANGE = 1, /* 0..count-1 inside <-> base_uid.. outside (root) */
+	FLAT_MAP_HELPERS = 2, /* newuidmap/newgidmap: inside_uid <-> the caller's own, every other id of
+			       * 0..count-1 inside <-> subordinate ids from base */
 };
 
 /* How the whole tree of a command is killed, best first. */
@@ -51,26 +52,31 @@ struct flat_source {
 
 /* The tree of the box, built in order below its root. Targets are absolute inside; parents exist already. */
 enum flat_op {
-	FLAT_OP_DIRECTORY = 1,	/* target, mode, owner */
-	FLAT_OP_SYMLINK = 2,	/* target, content = where it points */
-	FLAT_OP_FILE = 3,	/* target, mode, owner, content; replaces what is there */
-	FLAT_OP_BIND = 4,	/* source at target (made as empty file or directory when missing), attributes */
-	FLAT_OP_SCRATCH = 5,	/* folder `name` of the scratch tmpfs, bound at target; mode, owner, attributes */
-	FLAT_OP_TMPFS = 6,	/* a tmpfs of its own: size_bytes, inodes, mode, owner, attributes */
+	FLAT_OP_DIRECTORY = 1, /* target, mode, owner */
+	FLAT_OP_SYMLINK = 2, /* target, content = where it points */
+	FLAT_OP_FILE = 3, /* target, mode, owner, content; replaces what is there */
+	FLAT_OP_BIND = 4, /* source at target (made as empty file or directory when missing), attributes */
+	FLAT_OP_SCRATCH =
+		5, /* folder `name` of the scratch tmpfs, bound at target; mode, owner, attributes */
+	FLAT_OP_TMPFS = 6, /* a tmpfs of its own: size_bytes, inodes, mode, owner, attributes */
 	FLAT_OP_PROC = 7,
 	FLAT_OP_DEVPTS = 8,
 	FLAT_OP_MQUEUE = 9,
-	FLAT_OP_OVERLAY = 10,	/* source below, upper and work in scratch folder `name`, at target; mode, owner of the upper */
-	FLAT_OP_MASK = 11,	/* an empty read-only file or folder over target; nothing when target is not there */
-	FLAT_OP_READONLY = 12,	/* the mount at target becomes read-only (bound onto itself first when it is none) */
+	FLAT_OP_OVERLAY = 10, /* source below, upper and work in scratch folder `name`, at target; mode, owner
+				 of the upper */
+	FLAT_OP_MASK =
+		11, /* an empty read-only file or folder over target; nothing when target is not there */
+	FLAT_OP_READONLY =
+		12, /* the mount at target becomes read-only (bound onto itself first when it is none) */
 };
 enum {
 	FLAT_ATTR_RDONLY = 1 << 0,
 	FLAT_ATTR_NOEXEC = 1 << 1,
-	FLAT_ATTR_RECURSIVE = 1 << 2,	/* BIND: with what is mounted below */
-	FLAT_ATTR_OWNER_BOX = 1 << 3,	/* owned by the plan's user (inside_uid), not by 0 (or, where 0 is not mapped, likewise) */
-	FLAT_ATTR_OPTIONAL = 1 << 4,	/* a failure of this step is logged and does not end the start */
-};	/* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
+	FLAT_ATTR_RECURSIVE = 1 << 2, /* BIND: with what is mounted below */
+	FLAT_ATTR_OWNER_BOX = 1 << 3, /* owned by the plan's user (inside_uid), not by 0 (or, where 0 is not
+					 mapped, likewise) */
+	FLAT_ATTR_OPTIONAL = 1 << 4, /* a failure of this step is logged and does not end the start */
+}; /* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
 	uint32_t op;
 	uint32_t attr;
@@ -119,7 +125,8 @@ struct flat_plan {
 	const char *const *env;	/* NULL-ended */
 	const char *cwd;
 	const char *home;
-	int32_t root_source;	/* -1: the root is an empty tmpfs; else an overlay (scratch folder "root") above it */
+	int32_t root_source; /* -1: the root is an empty tmpfs; else an overlay (scratch folder "root") above
+				it */
 	uint64_t root_size_bytes;	/* of that tmpfs */
 	uint8_t clear_groups;	/* setgroups(0) must succeed in the guest */
 	uint8_t lo_up;		/* bring the loopback interface up */
@@ -130,7 +137,8 @@ struct flat_plan {
 	uint32_t landlock_abi;	/* 0: none */
 	uint8_t landlock_scope;	/* signals and abstract sockets confined to the command */
 	struct flat_limits limits;
-	uint8_t use_cgroup;	/* a group "agentbox-ID" is made where the layout says, limited, and joined by the guest */
+	uint8_t use_cgroup; /* a group "agentbox-ID" is made where the layout says, limited, and joined by the
+			       guest */
 	struct cgroup_layout cgroup;
 	struct cgroup_limits cgroup_limits;
 

@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 /*
- * Root's boxes use one fixed range of ids per installation, above what useradd, systemd (dynamic users, containers)
- * and subordinate ids take by default, and below 2^31, where some programs see negative numbers.
+ * Root's boxes use one fixed range of ids per installation, above what useradd, systemd (dynamic users,
+ * containers) and subordinate ids take by default, and below 2^31, where some programs see negative numbers.
  */
 #define BOX_BASE_ID 1900000000U
 #define BOX_ID_COUNT 65536U
@@ -63,8 +63,8 @@ static void map_helpers(struct flat_plan *flat, const struct host_facts *facts)
 }
 
 /*
- * A plain user's box has one id, unless more is needed (uid 0 inside, or groups to get rid of) and newuidmap can give
- * it: those two programs cost more than the rest of the start.
+ * A plain user's box has one id, unless more is needed (uid 0 inside, or groups to get rid of) and newuidmap
+ * can give it: those two programs cost more than the rest of the start.
  */
 static int build_ids(struct plan_builder *builder, abox_error **reterr)
 {
@@ -85,15 +85,24 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 	flat->userxattr = flat->map != FLAT_MAP_RANGE;
 	if (flat->map != FLAT_MAP_SINGLE && flat->inside_uid >= flat->map_count)
 		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/user",
-			"user %u is outside the %u ids that a box has here", flat->inside_uid, flat->map_count);
-	enforcement_add(builder, &(struct enforcement){ .name = "groups", .by = "kernel: setgroups", .required = true,
-		.status = n_groups > 0 && !flat->clear_groups ? ENFORCEMENT_NONE : ENFORCED,
-		.detail = builder_text(builder, "%d supplementary groups of the caller", n_groups),
-		.remedy = "install uidmap and give the user ranges in /etc/subuid and /etc/subgid, or start without "
-			  "supplementary groups (setpriv --clear-groups)" });
-	enforcement_add(builder, &(struct enforcement){ .name = "ids", .by = "kernel: user namespace", .required = true,
-		.detail = flat->map == FLAT_MAP_RANGE ? "a high range of its own" :
-			flat->map == FLAT_MAP_HELPERS ? "subordinate ids of the caller" : "the caller's own id as the only one" });
+			"user %u is outside the %u ids that a box has here", flat->inside_uid,
+			flat->map_count);
+	enforcement_add(builder,
+		&(struct enforcement){ .name = "groups",
+			.by = "kernel: setgroups",
+			.required = true,
+			.status = n_groups > 0 && !flat->clear_groups ? ENFORCEMENT_NONE : ENFORCED,
+			.detail = builder_text(builder, "%d supplementary groups of the caller", n_groups),
+			.remedy =
+				"install uidmap and give the user ranges in /etc/subuid and /etc/subgid, or start without "
+				"supplementary groups (setpriv --clear-groups)" });
+	enforcement_add(builder,
+		&(struct enforcement){ .name = "ids",
+			.by = "kernel: user namespace",
+			.required = true,
+			.detail = flat->map == FLAT_MAP_RANGE     ? "a high range of its own"
+				  : flat->map == FLAT_MAP_HELPERS ? "subordinate ids of the caller"
+								  : "the caller's own id as the only one" });
 	return 0;
 }
 
@@ -114,8 +123,14 @@ static int build_env(struct plan_builder *builder)
 	const struct {
 		const char *name, *value;
 	} base[] = {
-		{ "PATH", BOX_PATH }, { "HOME", flat->home }, { "USER", user }, { "LOGNAME", user }, { "LANG", "C.UTF-8" },
-		{ "TERM", "dumb" }, { "TMPDIR", "/tmp" }, { "TMPPREFIX", "/tmp/zsh" },
+		{ "PATH", BOX_PATH },
+		{ "HOME", flat->home },
+		{ "USER", user },
+		{ "LOGNAME", user },
+		{ "LANG", "C.UTF-8" },
+		{ "TERM", "dumb" },
+		{ "TMPDIR", "/tmp" },
+		{ "TMPPREFIX", "/tmp/zsh" },
 	};
 	size_t n_spec = spec_count(builder->spec, "/env"), n = 0;
 	const char *name, *value, **env;

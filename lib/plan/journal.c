@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the box must never see: the journal that it is recorded in, and the folders in which live boxes and workspaces
- * are kept (a box of a plain user has the uid that may talk to keepers).
+ * What the box must never see: the journal that it is recorded in, and the folders in which live boxes and
+ * workspaces are kept (a box of a plain user has the uid that may talk to keepers).
  */
 #include "plan/builder.h"
 
@@ -44,7 +44,8 @@ static const char *shown_by(const struct plan_builder *builder, const char *path
 	for (uint32_t i = 0; i < builder->flat.n_sources; i++) {
 		const struct flat_source *source = &builder->flat.sources[i];
 
-		if (source->kind != FLAT_DEVICE && (path_is_under(path, source->path) || path_is_under(source->path, path)))
+		if (source->kind != FLAT_DEVICE &&
+			(path_is_under(path, source->path) || path_is_under(source->path, path)))
 			return source->path;
 	}
 	return NULL;
@@ -90,7 +91,10 @@ int plan_build_journal(struct plan_builder *builder, abox_error **reterr)
 				"the box would see its journal through %s", source),
 			"keep the journal outside of every folder that the box is given");
 	builder->journal = builder_text(builder, "%s", real);
-	enforcement_add(builder, &(struct enforcement){ .name = "journal", .by = "recorder", .pointer = "/journal",
-		.required = true, .detail = "the box is stopped when its records cannot be written" });
+	enforcement_add(builder, &(struct enforcement){ .name = "journal",
+					 .by = "recorder",
+					 .pointer = "/journal",
+					 .required = true,
+					 .detail = "the box is stopped when its records cannot be written" });
 	return 0;
 }

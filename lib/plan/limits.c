@@ -4,7 +4,8 @@
  */
 #include "plan/builder.h"
 
-#define CGROUP_REMEDY "start as root, or in a delegated control group (systemd-run --user --scope -p Delegate=yes)"
+#define CGROUP_REMEDY                                                                                        \
+	"start as root, or in a delegated control group (systemd-run --user --scope -p Delegate=yes)"
 
 static uint64_t limit(const struct plan_builder *builder, const char *pointer)
 {
@@ -20,24 +21,31 @@ static void add(struct plan_builder *builder, const char *name, const char *poin
 }
 
 /* A limit that only a control group can keep. True when one does. */
-static bool by_cgroup(struct plan_builder *builder, const char *name, const char *pointer, enum cgroup_controller controller)
+static bool by_cgroup(struct plan_builder *builder, const char *name, const char *pointer,
+	enum cgroup_controller controller)
 {
 	const struct cgroup_layout *layout = &builder->facts->cgroup;
 	bool there = layout->limits_version && (layout->controllers & CGROUP_BIT(controller));
 
 	if (!spec_has(builder->spec, "%s", pointer))
 		return false;
-	enforcement_add(builder, &(struct enforcement){ .name = name, .pointer = pointer,
-		.by = there ? builder_text(builder, "kernel: cgroup v%u", layout->limits_version) : "nothing",
-		.status = there ? ENFORCED : ENFORCEMENT_NONE, .required = spec_written(builder->spec, "%s", pointer),
-		.detail = there ? NULL : layout->reason[0] ? layout->reason : "the host has no such controller for this user",
-		.remedy = layout->remedy[0] ? layout->remedy : CGROUP_REMEDY });
+	enforcement_add(builder,
+		&(struct enforcement){ .name = name,
+			.pointer = pointer,
+			.by = there ? builder_text(builder, "kernel: cgroup v%u", layout->limits_version)
+				    : "nothing",
+			.status = there ? ENFORCED : ENFORCEMENT_NONE,
+			.required = spec_written(builder->spec, "%s", pointer),
+			.detail = there               ? NULL
+				  : layout->reason[0] ? layout->reason
+						      : "the host has no such controller for this user",
+			.remedy = layout->remedy[0] ? layout->remedy : CGROUP_REMEDY });
 	return there;
 }
 
 /*
- * Without a pids controller RLIMIT_NPROC does it: it counts per user namespace, and each box has its own. It does not
- * bind the host's uid 0, which a box is only where root may not map other ids.
+ * Without a pids controller RLIMIT_NPROC does it: it counts per user namespace, and each box has its own. It
+ * does not bind the host's uid 0, which a box is only where root may not map other ids.
  */
 static void build_pids(struct plan_builder *builder)
 {
@@ -78,7 +86,8 @@ int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 		add(builder, "limits.wall", "/limits/wall", "keeper");
 	if (limits->idle_usec)
 		add(builder, "limits.idle", "/limits/idle", "keeper");
-	add(builder, "limits.output", "/limits/output", "library and keeper: captured, copied and spooled streams");
+	add(builder, "limits.output", "/limits/output",
+		"library and keeper: captured, copied and spooled streams");
 	add(builder, "limits.disk", "/limits/disk", "kernel: one tmpfs for every writable place");
 	add(builder, "limits.inodes", "/limits/inodes", "kernel: one tmpfs for every writable place");
 	add(builder, "limits.open_files", "/limits/open_files", "kernel: RLIMIT_NOFILE of each process");

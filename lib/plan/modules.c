@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which modules of the spec this build contains. A written key of another one is refused, never ignored, unless its
- * value asks for just what happens without the module.
+ * Which modules of the spec this build contains. A written key of another one is refused, never ignored,
+ * unless its value asks for just what happens without the module.
  */
 #include "plan/modules.h"
 
@@ -16,8 +16,11 @@ static const bool available[SPEC_N_MODULES] = {
 static const struct {
 	const char *pattern, *value;
 } harmless[] = {
-	{ "/workspace/on_success", "discard" }, { "/workspace/on_failure", "discard" }, { "/workspace/on_cancel", "discard" },
-	{ "/workspace/on_timeout", "discard" }, { "/network/mode", "none" },
+	{ "/workspace/on_success", "discard" },
+	{ "/workspace/on_failure", "discard" },
+	{ "/workspace/on_cancel", "discard" },
+	{ "/workspace/on_timeout", "discard" },
+	{ "/network/mode", "none" },
 };
 
 static bool needs_nothing(const abox_spec *spec, const struct spec_key *key, const char *pointer)

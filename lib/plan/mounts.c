@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the user brings in: the workspace and the mounts. Sources are made canonical here and opened anew, without
- * following links, at the start; targets are checked against what the steps so far have put there.
+ * What the user brings in: the workspace and the mounts. Sources are made canonical here and opened anew,
+ * without following links, at the start; targets are checked against what the steps so far have put there.
  */
 #include "plan/builder.h"
 
@@ -20,7 +20,8 @@
 
 #define WORKSPACE "/workspace"
 
-/* The canonical folder or file behind what the user wrote, as a source whose owner appears as the box's user. */
+/* The canonical folder or file behind what the user wrote, as a source whose owner appears as the box's user.
+ */
 static int open_source(struct plan_builder *builder, const char *pointer, const char *path, bool writable,
 	int32_t *retsource, bool *retdirectory, abox_error **reterr)
 {
@@ -29,9 +30,11 @@ static int open_source(struct plan_builder *builder, const char *pointer, const 
 	char real[PATH_MAX];
 	struct stat st;
 
-	if (!path || !realpath(path, real) || (fd = open(real, O_PATH | O_NOFOLLOW | O_CLOEXEC)) < 0 || fstat(fd, &st) < 0)
-		return spec_refuse(builder->spec, reterr, errno == EACCES ? ABOX_E_PERMISSION : ABOX_E_NOT_FOUND,
-			ABOX_STAGE_PLAN, pointer, "cannot reach %s: %s", path ? path : "it", strerror(errno));
+	if (!path || !realpath(path, real) || (fd = open(real, O_PATH | O_NOFOLLOW | O_CLOEXEC)) < 0 ||
+		fstat(fd, &st) < 0)
+		return spec_refuse(builder->spec, reterr,
+			errno == EACCES ? ABOX_E_PERMISSION : ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, pointer,
+			"cannot reach %s: %s", path ? path : "it", strerror(errno));
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode))
 		return spec_refuse(builder->spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, pointer,
 			"%s is neither a folder nor a regular file", real);
@@ -46,12 +49,16 @@ static int open_source(struct plan_builder *builder, const char *pointer, const 
 	if (builder->flat.map == FLAT_MAP_RANGE && !source.idmap) {
 		if (writable)
 			return error_remedy(reterr,
-				spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
+				spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+					pointer,
 					"the filesystem of %s cannot show its files under other ids, so a box of root could not write "
-					"there as their owner", real),
+					"there as their owner",
+					real),
 				"give it read-only, use an overlay workspace, or start as the owner instead of as root");
-		builder_warn(builder, "%s: its filesystem cannot show files under other ids; in the box only what everybody "
-				      "may read can be read", real);
+		builder_warn(builder,
+			"%s: its filesystem cannot show files under other ids; in the box only what everybody "
+			"may read can be read",
+			real);
 	}
 	*retsource = builder_source(builder, &source);
 	if (retdirectory)
@@ -61,10 +68,15 @@ static int open_source(struct plan_builder *builder, const char *pointer, const 
 
 static void unlimited_place(struct plan_builder *builder, const char *target)
 {
-	const char *detail = builder_text(builder, "%s is a folder of the host that is written directly, without a quota", target);
+	const char *detail = builder_text(
+		builder, "%s is a folder of the host that is written directly, without a quota", target);
 
-	enforcement_add(builder, &(struct enforcement){ .name = "limits.disk", .by = "nothing", .pointer = "/limits/disk",
-		.status = ENFORCEMENT_NONE, .required = spec_written(builder->spec, "/limits/disk"), .detail = detail });
+	enforcement_add(builder, &(struct enforcement){ .name = "limits.disk",
+					 .by = "nothing",
+					 .pointer = "/limits/disk",
+					 .status = ENFORCEMENT_NONE,
+					 .required = spec_written(builder->spec, "/limits/disk"),
+					 .detail = detail });
 	enforcement_add(builder, &(struct enforcement){ .name = "limits.inodes", .by = "nothing",
 		.pointer = "/limits/inodes", .status = ENFORCEMENT_NONE,
 		.required = spec_written(builder->spec, "/limits/inodes"), .detail = detail });
@@ -74,20 +86,27 @@ static int build_workspace_overlay(struct plan_builder *builder, int32_t source,
 {
 	if (!builder->facts->overlay)
 		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/mode",
-				"this host allows no overlay mount to this user"),
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+				"/workspace/mode", "this host allows no overlay mount to this user"),
 			"use mode \"direct\" (changes go to the folder itself), or Linux 5.11 and later");
 	builder_parents(builder, WORKSPACE, true);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_OVERLAY, .target = WORKSPACE, .name = "workspace",
-		.source = source, .mode = 0755, .attr = FLAT_ATTR_OWNER_BOX });
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_OVERLAY,
+				      .target = WORKSPACE,
+				      .name = "workspace",
+				      .source = source,
+				      .mode = 0755,
+				      .attr = FLAT_ATTR_OWNER_BOX });
 	return 0;
 }
 
 static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 {
 	const abox_spec *spec = builder->spec;
-	const char *kind = spec_has(spec, "/workspace/source/kind") ? spec_string(spec, "/workspace/source/kind") : "empty";
-	const char *mode = spec_has(spec, "/workspace/mode") ? spec_string(spec, "/workspace/mode") : "overlay";
+	const char *kind = spec_has(spec, "/workspace/source/kind")
+				   ? spec_string(spec, "/workspace/source/kind")
+				   : "empty";
+	const char *mode =
+		spec_has(spec, "/workspace/mode") ? spec_string(spec, "/workspace/mode") : "overlay";
 	bool directory, direct = strcmp(mode, "direct") == 0;
 	int32_t source;
 	int r;
@@ -97,13 +116,14 @@ static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 		return 0;
 	}
 	if (strcmp(kind, "dir") != 0)
-		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/source/kind",
-			"a workspace from '%s' is not available in this build", kind);
+		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+			"/workspace/source/kind", "a workspace from '%s' is not available in this build",
+			kind);
 	if (!direct && strcmp(mode, "overlay") != 0)
 		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/mode",
 			"workspace mode '%s' is not available in this build", mode);
-	r = open_source(builder, "/workspace/source/path", spec_string(spec, "/workspace/source/path"), direct, &source,
-		&directory, reterr);
+	r = open_source(builder, "/workspace/source/path", spec_string(spec, "/workspace/source/path"),
+		direct, &source, &directory, reterr);
 	if (r < 0)
 		return r;
 	if (!directory)
@@ -116,8 +136,10 @@ static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 	return 0;
 }
 
-/* A mount point that the box cannot make must be there: below a folder of the host nothing is ever created. */
-static int check_target(struct plan_builder *builder, const char *pointer, const char *target, abox_error **reterr)
+/* A mount point that the box cannot make must be there: below a folder of the host nothing is ever created.
+ */
+static int check_target(
+	struct plan_builder *builder, const char *pointer, const char *target, abox_error **reterr)
 {
 	const struct flat_step *step = builder_covering(builder, target);
 	char path[PATH_MAX * 2];
@@ -125,7 +147,8 @@ static int check_target(struct plan_builder *builder, const char *pointer, const
 
 	if (!step || step->source < 0 || step->op == FLAT_OP_OVERLAY || strcmp(step->target, target) == 0)
 		return 0;
-	snprintf(path, sizeof(path), "%s%s", builder->flat.sources[step->source].path, target + strlen(step->target));
+	snprintf(path, sizeof(path), "%s%s", builder->flat.sources[step->source].path,
+		target + strlen(step->target));
 	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
 		return 0;
 	return error_remedy(reterr,
@@ -136,21 +159,27 @@ static int check_target(struct plan_builder *builder, const char *pointer, const
 
 static void build_tmpfs(struct plan_builder *builder, size_t i, const char *target)
 {
-	uint64_t inodes = spec_u64(builder->spec, "/limits/inodes"), size_bytes = spec_u64(builder->spec, "/limits/disk");
+	uint64_t inodes = spec_u64(builder->spec, "/limits/inodes"),
+		 size_bytes = spec_u64(builder->spec, "/limits/disk");
 
 	if (spec_has(builder->spec, "/mounts/%zu/size", i))
 		size_bytes = spec_u64(builder->spec, "/mounts/%zu/size", i);
 	builder_parents(builder, target, true);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_TMPFS, .target = target, .mode = 0755, .source = -1,
-		.attr = FLAT_ATTR_OWNER_BOX, .size_bytes = size_bytes,
-		.inodes = inodes });
+	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_TMPFS,
+				      .target = target,
+				      .mode = 0755,
+				      .source = -1,
+				      .attr = FLAT_ATTR_OWNER_BOX,
+				      .size_bytes = size_bytes,
+				      .inodes = inodes });
 	builder_landlock(builder, target, LANDLOCK_RW);
 }
 
 static int build_mount(struct plan_builder *builder, size_t i, abox_error **reterr)
 {
 	const abox_spec *spec = builder->spec;
-	const char *target = spec_string(spec, "/mounts/%zu/target", i), *mode = spec_string(spec, "/mounts/%zu/mode", i);
+	const char *target = spec_string(spec, "/mounts/%zu/target", i),
+		   *mode = spec_string(spec, "/mounts/%zu/mode", i);
 	const char *pointer = builder_text(builder, "/mounts/%zu/source", i);
 	bool writable = strcmp(mode, "rw") == 0, directory;
 	int32_t source;
@@ -164,14 +193,16 @@ static int build_mount(struct plan_builder *builder, size_t i, abox_error **rete
 		build_tmpfs(builder, i, target);
 		return 0;
 	}
-	r = open_source(builder, pointer, spec_string(spec, "/mounts/%zu/source", i), writable, &source, &directory, reterr);
+	r = open_source(builder, pointer, spec_string(spec, "/mounts/%zu/source", i), writable, &source,
+		&directory, reterr);
 	if (r < 0)
 		return r;
 	attr = writable ? 0 : FLAT_ATTR_RDONLY;
 	if (builder->failed)
 		return ABOX_E_MEMORY;
 	if (directory && !writable && !builder->flat.sources[source].idmap)
-		attr |= FLAT_ATTR_RECURSIVE;	/* an idmapped tree is taken alone: one submount that cannot would fail it whole */
+		attr |= FLAT_ATTR_RECURSIVE; /* an idmapped tree is taken alone: one submount that cannot
+						would fail it whole */
 	builder_bind(builder, source, target, attr);
 	if (!writable)
 		return 0;

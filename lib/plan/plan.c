@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A plan: the spec checked and resolved for one backend on this host, packed for the keeper, frozen. Compiling reads
- * the host and changes nothing. What is decided here is carried out elsewhere (keeper, guest) to the letter.
+ * A plan: the spec checked and resolved for one backend on this host, packed for the keeper, frozen.
+ * Compiling reads the host and changes nothing. What is decided here is carried out elsewhere (keeper, guest)
+ * to the letter.
  */
 #include "plan/plan.h"
 
@@ -75,12 +76,13 @@ static abox_plan *plan_new(void)
 }
 
 /*
- * The one wall of this build. `auto` takes the fastest usable one that meets the floor; with one wall that is a
- * question of yes or no.
+ * The one wall of this build. `auto` takes the fastest usable one that meets the floor; with one wall that is
+ * a question of yes or no.
  */
 static int choose_backend(struct plan_builder *builder, abox_error **reterr)
 {
-	const char *backend = spec_string(builder->spec, "/backend"), *floor = spec_string(builder->spec, "/isolation_floor");
+	const char *backend = spec_string(builder->spec, "/backend"),
+		   *floor = spec_string(builder->spec, "/isolation_floor");
 	const struct host_facts *facts = builder->facts;
 	int r;
 
@@ -88,8 +90,8 @@ static int choose_backend(struct plan_builder *builder, abox_error **reterr)
 		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/backend",
 			"backend '%s' is not available in this build", backend);
 	if (strcmp(floor, "namespaces") != 0)
-		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/isolation_floor",
-			"no wall of this build reaches the floor '%s'", floor);
+		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+			"/isolation_floor", "no wall of this build reaches the floor '%s'", floor);
 	if (!facts->blocker[0])
 		return 0;
 	r = error_set(reterr, ABOX_E_UNAVAILABLE, ABOX_STAGE_PLAN, "namespaces", "%s", facts->blocker);
@@ -100,8 +102,16 @@ static int choose_backend(struct plan_builder *builder, abox_error **reterr)
 static int build(struct plan_builder *builder, abox_error **reterr)
 {
 	static int (*const parts[])(struct plan_builder *, abox_error **) = {
-		plan_check_modules, choose_backend, plan_build_identity, plan_build_rootfs, plan_build_etc,
-		plan_build_mounts, plan_build_journal, plan_build_limits, plan_build_walls, enforcement_settle,
+		plan_check_modules,
+		choose_backend,
+		plan_build_identity,
+		plan_build_rootfs,
+		plan_build_etc,
+		plan_build_mounts,
+		plan_build_journal,
+		plan_build_limits,
+		plan_build_walls,
+		enforcement_settle,
 	};
 	int r;
 
@@ -145,7 +155,8 @@ static int pack_blob(abox_plan *plan, const struct flat_plan *flat, abox_error *
 		return 0;
 	r = memfd_new_sealed("agentbox-plan", plan->blob.data, plan->blob.len, 0400, &plan->view.blob_fd);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, "memfd", -r, "cannot keep the plan");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, "memfd", -r, "cannot keep the plan");
 	return 0;
 }
 
@@ -190,7 +201,8 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	int r;
 
 	if (!spec || !retplan)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, NULL, "spec and retplan are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, NULL, "spec and retplan are required");
 	r = abox_spec_check(spec, reterr);
 	if (r < 0)
 		return r;
@@ -217,7 +229,8 @@ int abox_plan_dump(const abox_plan *plan, char **retjson, abox_error **reterr)
 	char *copy;
 
 	if (!plan || !retjson)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, NULL, "plan and retjson are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, NULL, "plan and retjson are required");
 	copy = strdup(plan->json);
 	if (!copy)
 		return ABOX_E_MEMORY;

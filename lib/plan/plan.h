@@ -8,8 +8,8 @@
 #include "base/macro.h"
 
 /*
- * What a sandbox needs of a plan: the bytes for the keeper, and a few facts that the library side goes by itself.
- * Everything belongs to the plan and never changes.
+ * What a sandbox needs of a plan: the bytes for the keeper, and a few facts that the library side goes by
+ * itself. Everything belongs to the plan and never changes.
  */
 struct plan_view {
 	const void *blob;	/* {bytes plan_json, bytes flat plan}, as WIRE_START wants it */

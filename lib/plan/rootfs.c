@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The root of the box: a read-only view of the host's system folders, or of a root folder such as an unpacked image;
- * and what every root gets besides: /dev, /proc, private writable places, all of them on one tmpfs that is the quota.
+ * The root of the box: a read-only view of the host's system folders, or of a root folder such as an unpacked
+ * image; and what every root gets besides: /dev, /proc, private writable places, all of them on one tmpfs
+ * that is the quota.
  */
 #include "plan/builder.h"
 
@@ -16,7 +17,8 @@
 #include "base/path.h"
 #include "kernel/landlock.h"
 
-#define ROOT_TMPFS_BYTES (16ULL << 20)	/* folders, links and the small files of /etc; nothing that a command writes */
+#define ROOT_TMPFS_BYTES                                                                                     \
+	(16ULL << 20) /* folders, links and the small files of /etc; nothing that a command writes */
 
 /* Folders of the system, whichever layout the host has: links are made again as links, folders are bound. */
 static const char *const system_folders[] = {
@@ -92,7 +94,8 @@ static void build_dev(struct plan_builder *builder)
 	add_device(builder, "urandom", 9, 1);
 	add_device(builder, "tty", 0, 5);
 	builder_directory(builder, "/dev/pts", 0755, 0);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_DEVPTS, .target = "/dev/pts", .source = -1 });
+	builder_step(
+		builder, &(struct flat_step){ .op = FLAT_OP_DEVPTS, .target = "/dev/pts", .source = -1 });
 	builder_symlink(builder, "/dev/ptmx", "pts/ptmx");
 	builder_symlink(builder, "/dev/fd", "/proc/self/fd");
 	builder_symlink(builder, "/dev/stdin", "/proc/self/fd/0");
@@ -102,16 +105,38 @@ static void build_dev(struct plan_builder *builder)
 }
 
 /*
- * Kernel files that tell about the host. Most are closed to everyone but the host's root, whom no box maps; what
- * anybody may read is masked. Where the caller is uid 0 without the right to map other ids, the box runs as the host's uid 0 and
- * everything is masked.
+ * Kernel files that tell about the host. Most are closed to everyone but the host's root, whom no box maps;
+ * what anybody may read is masked. Where the caller is uid 0 without the right to map other ids, the box runs
+ * as the host's uid 0 and everything is masked.
  */
 static void build_proc(struct plan_builder *builder)
 {
 	static const char *const files[] = {
-		"acpi", "asound", "bus", "cmdline", "config.gz", "fs", "irq", "kallsyms", "kcore", "key-users", "keys",
-		"kmsg", "kpagecount", "kpageflags", "kpagecgroup", "latency_stats", "modules", "pagetypeinfo", "sched_debug", "scsi", "slabinfo",
-		"sysrq-trigger", "timer_list", "timer_stats", "vmallocinfo",
+		"acpi",
+		"asound",
+		"bus",
+		"cmdline",
+		"config.gz",
+		"fs",
+		"irq",
+		"kallsyms",
+		"kcore",
+		"key-users",
+		"keys",
+		"kmsg",
+		"kpagecount",
+		"kpageflags",
+		"kpagecgroup",
+		"latency_stats",
+		"modules",
+		"pagetypeinfo",
+		"sched_debug",
+		"scsi",
+		"slabinfo",
+		"sysrq-trigger",
+		"timer_list",
+		"timer_stats",
+		"vmallocinfo",
 	};
 	bool outside_root = builder->flat.map == FLAT_MAP_SINGLE && builder->flat.outside_uid == 0;
 	struct stat st;
@@ -123,9 +148,11 @@ static void build_proc(struct plan_builder *builder)
 
 		if (stat(path, &st) < 0 || (!(st.st_mode & 07) && !outside_root))
 			continue;
-		builder_step(builder, &(struct flat_step){ .op = FLAT_OP_MASK, .target = path, .source = -1 });
+		builder_step(
+			builder, &(struct flat_step){ .op = FLAT_OP_MASK, .target = path, .source = -1 });
 	}
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .target = "/proc/sys", .source = -1 });
+	builder_step(
+		builder, &(struct flat_step){ .op = FLAT_OP_READONLY, .target = "/proc/sys", .source = -1 });
 }
 
 /* Which processors there are, for glibc, JVMs and schedulers of thread pools; nothing else of /sys. */

@@ -28,8 +28,11 @@ static int build_filter(struct plan_builder *builder, abox_error **reterr)
 		return r;
 	builder->flat.filter_len = n_insns * sizeof(*program);
 	builder->flat.filter = builder_bytes(builder, program, builder->flat.filter_len);
-	enforcement_add(builder, &(struct enforcement){ .name = "seccomp", .by = "kernel: seccomp filter", .required = true,
-		.detail = builder_text(builder, "%zu instructions; unknown calls answer ENOSYS", n_insns) });
+	enforcement_add(builder, &(struct enforcement){ .name = "seccomp",
+					 .by = "kernel: seccomp filter",
+					 .required = true,
+					 .detail = builder_text(builder,
+						 "%zu instructions; unknown calls answer ENOSYS", n_insns) });
 	return 0;
 }
 
@@ -38,13 +41,19 @@ static void build_landlock(struct plan_builder *builder)
 	struct flat_plan *flat = &builder->flat;
 	int abi = builder->facts->landlock_abi;
 
-	flat->landlock_abi = abi >= 2 ? (uint32_t)abi : 0;	/* ABI 1 would forbid every rename between folders */
+	flat->landlock_abi =
+		abi >= 2 ? (uint32_t)abi : 0; /* ABI 1 would forbid every rename between folders */
 	flat->landlock_scope = abi >= 6;
-	enforcement_add(builder, &(struct enforcement){ .name = "landlock", .by = abi >= 2 ? "kernel: landlock" : "nothing",
-		.status = abi >= 2 ? ENFORCED : ENFORCEMENT_NONE,
-		.detail = abi >= 2 ? builder_text(builder, "ABI %d, second layer%s", abi, abi >= 6 ? ", scopes" : "") :
-				     "no Landlock of ABI 2 or later; the first layer (mounts) stands alone",
-		.remedy = "boot with lsm=landlock,... on Linux 5.19 or later" });
+	enforcement_add(builder,
+		&(struct enforcement){ .name = "landlock",
+			.by = abi >= 2 ? "kernel: landlock" : "nothing",
+			.status = abi >= 2 ? ENFORCED : ENFORCEMENT_NONE,
+			.detail =
+				abi >= 2
+					? builder_text(builder, "ABI %d, second layer%s", abi,
+						  abi >= 6 ? ", scopes" : "")
+					: "no Landlock of ABI 2 or later; the first layer (mounts) stands alone",
+			.remedy = "boot with lsm=landlock,... on Linux 5.19 or later" });
 }
 
 static void build_kill(struct plan_builder *builder)
@@ -53,14 +62,17 @@ static void build_kill(struct plan_builder *builder)
 		enum flat_kill kill;
 		const char *by;
 	} ways[] = {
-		[KILL_PIDNS] = { FLAT_KILL_PIDNS, "kernel: a pid namespace per command (commands do not see each other)" },
+		[KILL_PIDNS] = { FLAT_KILL_PIDNS,
+			"kernel: a pid namespace per command (commands do not see each other)" },
 		[KILL_SCOPE] = { FLAT_KILL_SCOPE, "kernel: landlock signal scope per command" },
 		[KILL_CGROUP2] = { FLAT_KILL_CGROUP2, "kernel: cgroup.kill per command" },
 	};
 
 	builder->flat.kill = ways[builder->facts->kill].kill;
-	enforcement_add(builder, &(struct enforcement){ .name = "command.tree", .required = true,
-		.by = ways[builder->facts->kill].by, .detail = "a command is killed with everything it has started" });
+	enforcement_add(builder, &(struct enforcement){ .name = "command.tree",
+					 .required = true,
+					 .by = ways[builder->facts->kill].by,
+					 .detail = "a command is killed with everything it has started" });
 }
 
 static void build_cgroup(struct plan_builder *builder)
@@ -83,11 +95,14 @@ static int build_network(struct plan_builder *builder, abox_error **reterr)
 
 	if (strcmp(mode, "none") != 0)
 		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/network/mode",
-				"network mode '%s' is not available in this build", mode),
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+				"/network/mode", "network mode '%s' is not available in this build", mode),
 			"use \"none\"");
-	enforcement_add(builder, &(struct enforcement){ .name = "network", .by = "kernel: network namespace",
-		.pointer = "/network/mode", .required = true, .detail = "none: only the box's own loopback" });
+	enforcement_add(builder, &(struct enforcement){ .name = "network",
+					 .by = "kernel: network namespace",
+					 .pointer = "/network/mode",
+					 .required = true,
+					 .detail = "none: only the box's own loopback" });
 	return 0;
 }
 

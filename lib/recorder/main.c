@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The recorder of a box: the one process between a keeper, which links no library, and a journal. It writes what the
- * keeper tells, watches for the cancellation of the task, and ends with the keeper; when the keeper ends without having told the
- * end of the box, the recorder says so in the journal.
+ * The recorder of a box: the one process between a keeper, which links no library, and a journal. It writes
+ * what the keeper tells, watches for the cancellation of the task, and ends with the keeper; when the keeper
+ * ends without having told the end of the box, the recorder says so in the journal.
  */
 #include <errno.h>
 #include <poll.h>
@@ -52,7 +52,8 @@ static int answer(int fd, uint32_t serial, uint64_t seq, int code, const abox_er
 	return writer.failed ? -ENOMEM : socket_send(fd, writer.data, writer.len, NULL, 0);
 }
 
-/* From the newest record on: a task that was canceled before is refused by the library that starts the box. */
+/* From the newest record on: a task that was canceled before is refused by the library that starts the box.
+ */
 static int follow(struct recorder *recorder, abox_error **reterr)
 {
 	char hash[ABOX_DIGEST_TEXT_BYTES];
@@ -73,7 +74,8 @@ static int open_journal(struct recorder *recorder, struct pack_reader *reader, a
 	int r;
 
 	if (!unpack_done(reader) || version != RECORDER_VERSION)
-		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_JOURNAL, NULL, "library and recorder do not fit together");
+		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_JOURNAL, NULL,
+			"library and recorder do not fit together");
 	recorder->task = strdup(task);
 	recorder->box = strdup(box);
 	if (!recorder->task || !recorder->box)
@@ -108,8 +110,8 @@ static int serve_library(struct recorder *recorder)
 	return r;
 }
 
-static int append(struct recorder *recorder, const char *type, const char *body, uint32_t durability, uint64_t *retseq,
-	abox_error **reterr)
+static int append(struct recorder *recorder, const char *type, const char *body, uint32_t durability,
+	uint64_t *retseq, abox_error **reterr)
 {
 	struct abox_journal_entry entry = ABOX_JOURNAL_ENTRY_INIT;
 
@@ -122,8 +124,8 @@ static int append(struct recorder *recorder, const char *type, const char *body,
 }
 
 /*
- * A record that cannot be written ends the recorder, whether or not an answer was wanted: a box that was to be
- * recorded does not go on unrecorded (the keeper stops it when the recorder is gone).
+ * A record that cannot be written ends the recorder, whether or not an answer was wanted: a box that was to
+ * be recorded does not go on unrecorded (the keeper stops it when the recorder is gone).
  */
 static int serve_keeper(struct recorder *recorder)
 {
@@ -171,8 +173,8 @@ static int look_for_cancel(struct recorder *recorder)
 	int r;
 
 	while ((r = abox_journal_reader_next(recorder->reader, &record, NULL)) == 1)
-		if (record.task && strcmp(record.task, recorder->task) == 0 && strcmp(record.type, "task.cancel") == 0 &&
-			!recorder->canceled)
+		if (record.task && strcmp(record.task, recorder->task) == 0 &&
+			strcmp(record.type, "task.cancel") == 0 && !recorder->canceled)
 			tell_canceled(recorder);
 	return r;
 }
@@ -209,7 +211,8 @@ int main(void)
 		return 1;
 	loop(&recorder);
 	if (!recorder.ended)
-		append(&recorder, "box.stop", "{\"outcome\":\"lost\",\"evidence\":\"the keeper ended without a word\"}",
+		append(&recorder, "box.stop",
+			"{\"outcome\":\"lost\",\"evidence\":\"the keeper ended without a word\"}",
 			ABOX_DURABILITY_FULL, &seq, NULL);
 	abox_journal_reader_unref(recorder.reader);
 	abox_journal_unref(recorder.journal);

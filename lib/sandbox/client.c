@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Requests to a keeper. The keeper is trusted, yet its answers are read as carefully as anybody's: a library of
- * another version may be on the other end.
+ * Requests to a keeper. The keeper is trusted, yet its answers are read as carefully as anybody's: a library
+ * of another version may be on the other end.
  */
 #include "sandbox/client.h"
 
@@ -64,7 +64,8 @@ static int transport_error(struct client *client, int r, abox_error **reterr)
 			"the keeper of the box did not answer in time"));
 	if (r == -EPIPE || r == -ECONNRESET || r == -ENOTCONN)
 		return gone(client, reterr);
-	return error_set_errno(reterr, ABOX_E_SYSTEM, client->stage, NULL, -r, "cannot talk to the keeper of the box");
+	return error_set_errno(
+		reterr, ABOX_E_SYSTEM, client->stage, NULL, -r, "cannot talk to the keeper of the box");
 }
 
 /* The code of the fault, 0 when it cannot be read. */
@@ -86,8 +87,8 @@ static void take_log(struct client *client, struct pack_reader *reader)
 }
 
 /* One message into the buffer. Its head in *rettype and *retserial; 1, 0 when the keeper hung up, -errno. */
-static int take_message(struct client *client, uint64_t deadline_usec, struct pack_reader *reader, uint32_t *rettype,
-	uint32_t *retserial)
+static int take_message(struct client *client, uint64_t deadline_usec, struct pack_reader *reader,
+	uint32_t *rettype, uint32_t *retserial)
 {
 	ssize_t n;
 
@@ -102,7 +103,8 @@ static int take_message(struct client *client, uint64_t deadline_usec, struct pa
 	return 1;
 }
 
-static int await_answer(struct client *client, uint64_t deadline_usec, struct pack_reader *reader, abox_error **reterr)
+static int await_answer(
+	struct client *client, uint64_t deadline_usec, struct pack_reader *reader, abox_error **reterr)
 {
 	uint32_t type = 0, serial = 0;
 	int r;
@@ -124,12 +126,13 @@ static int await_answer(struct client *client, uint64_t deadline_usec, struct pa
 		r = type == WIRE_FAULT ? take_fault(reader, reterr) : 0;
 		if (r < 0)
 			return r;
-		return error_set(reterr, ABOX_E_PROTOCOL, client->stage, NULL, "the keeper of the box answered what it must not");
+		return error_set(reterr, ABOX_E_PROTOCOL, client->stage, NULL,
+			"the keeper of the box answered what it must not");
 	}
 }
 
-int client_call(struct client *client, struct pack_writer *writer, const int *fds, size_t n_fds, uint64_t deadline_usec,
-	struct pack_reader *retreader, abox_error **reterr)
+int client_call(struct client *client, struct pack_writer *writer, const int *fds, size_t n_fds,
+	uint64_t deadline_usec, struct pack_reader *retreader, abox_error **reterr)
 {
 	int r;
 

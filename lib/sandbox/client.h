@@ -25,12 +25,13 @@ struct client {
 int client_init(struct client *client, int fd_taken, int stage);
 void client_clear(struct client *client);
 
-/* client_begin() takes the lock and starts a request in `writer`; client_call() sends it with descriptors (which stay
- * the caller's) and reads the answer; the reader stands behind the head of an OK. A fault becomes the error.
- * client_end() lets the lock go, after the answer was read. Return: 0, the fault's code, ABOX_E_GONE, ABOX_E_TIMEOUT. */
+/* client_begin() takes the lock and starts a request in `writer`; client_call() sends it with descriptors
+ * (which stay the caller's) and reads the answer; the reader stands behind the head of an OK. A fault becomes
+ * the error. client_end() lets the lock go, after the answer was read. Return: 0, the fault's code,
+ * ABOX_E_GONE, ABOX_E_TIMEOUT. */
 void client_begin(struct client *client, struct pack_writer *writer, uint32_t type);
-int client_call(struct client *client, struct pack_writer *writer, const int *fds, size_t n_fds, uint64_t deadline_usec,
-	struct pack_reader *retreader, abox_error **reterr);
+int client_call(struct client *client, struct pack_writer *writer, const int *fds, size_t n_fds,
+	uint64_t deadline_usec, struct pack_reader *retreader, abox_error **reterr);
 void client_end(struct client *client, struct pack_writer *writer);
 
 /* For requests with no more than OK in the answer. */

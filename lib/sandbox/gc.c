@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a dead box has left: control groups, its name, its folder. Dead is a box whose lock is free; whoever clears it takes the
- * lock first, so that two callers never do it at once, and a keeper that lives is never touched.
+ * What a dead box has left: control groups, its name, its folder. Dead is a box whose lock is free; whoever
+ * clears it takes the lock first, so that two callers never do it at once, and a keeper that lives is never
+ * touched.
  */
 #include "sandbox/sandbox.h"
 
@@ -52,8 +53,9 @@ static void report_left(struct gc_report *report, const char *what, int sys_errn
 }
 
 /*
- * A group of a box whose guest has just died may hold dying processes for a moment; cgroup.kill hurries those that
- * would not go by themselves. There is no event for "empty" that v1 and v2 share, so it is tried again, for a bounded time.
+ * A group of a box whose guest has just died may hold dying processes for a moment; cgroup.kill hurries those
+ * that would not go by themselves. There is no event for "empty" that v1 and v2 share, so it is tried again,
+ * for a bounded time.
  */
 static int remove_group(const char *path)
 {
@@ -118,7 +120,8 @@ static void remove_name(int state_fd, const char *id, const struct json *record)
 	char path[256], target[64];
 	ssize_t n;
 
-	if (string_empty(name) || (size_t)snprintf(path, sizeof(path), STATE_NAMES "/%s", name) >= sizeof(path))
+	if (string_empty(name) ||
+		(size_t)snprintf(path, sizeof(path), STATE_NAMES "/%s", name) >= sizeof(path))
 		return;
 	n = readlinkat(state_fd, path, target, sizeof(target) - 1);
 	target[n > 0 ? n : 0] = 0;
@@ -143,7 +146,8 @@ static bool record_must_stay(int box_fd, const struct json *record)
 static int take_lock(int box_fd, int *retfd)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
-	_cleanup_(fd_closep) int fd = openat(box_fd, STATE_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	_cleanup_(fd_closep) int fd =
+		openat(box_fd, STATE_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0 || fcntl(fd, F_OFD_SETLK, &lock) < 0)
 		return -errno;
@@ -161,11 +165,13 @@ int gc_box(int state_fd, const char *id, bool all, struct gc_report *report, int
 	if (box_fd < 0)
 		return box_fd;
 	if (state_life(box_fd) != STATE_LIFE_DEAD || take_lock(box_fd, &lock_fd) < 0)
-		return error_set(reterr, ABOX_E_BUSY, stage, id, "the box lives, or somebody else is clearing it away");
+		return error_set(reterr, ABOX_E_BUSY, stage, id,
+			"the box lives, or somebody else is clearing it away");
 	state_read_record(box_fd, &record);
 	r = remove_groups(box_fd, report);
 	if (r < 0)	/* the folder stays, since it knows of the groups */
-		return error_set_errno(reterr, ABOX_E_LEFT_BEHIND, stage, id, -r, "control groups of the box remain");
+		return error_set_errno(
+			reterr, ABOX_E_LEFT_BEHIND, stage, id, -r, "control groups of the box remain");
 	if (!all && record_must_stay(box_fd, record))
 		return 0;
 	remove_name(state_fd, id, record);
@@ -173,7 +179,8 @@ int gc_box(int state_fd, const char *id, bool all, struct gc_report *report, int
 	r = boxes_fd < 0 ? -errno : path_remove_tree(boxes_fd, id);
 	if (r < 0) {
 		report_left(report, id, -r);
-		return error_set_errno(reterr, ABOX_E_LEFT_BEHIND, stage, id, -r, "cannot remove the folder of the box");
+		return error_set_errno(
+			reterr, ABOX_E_LEFT_BEHIND, stage, id, -r, "cannot remove the folder of the box");
 	}
 	report_removed(report, id);
 	return 0;
@@ -206,7 +213,8 @@ int abox_sandbox_gc(char **retjson, abox_error **reterr)
 		return state_fd;
 	gc_sweep(state_fd, &report);
 	if (retjson) {
-		text_printf(&text, "{\"removed\":[%s],\"left_behind\":[%s]}", report.removed.len ? report.removed.data : "",
+		text_printf(&text, "{\"removed\":[%s],\"left_behind\":[%s]}",
+			report.removed.len ? report.removed.data : "",
 			report.left_behind.len ? report.left_behind.data : "");
 		if (report.removed.failed || report.left_behind.failed)
 			return ABOX_E_MEMORY;
@@ -215,7 +223,7 @@ int abox_sandbox_gc(char **retjson, abox_error **reterr)
 			return r;
 	}
 	if (report.n_left_behind)
-		return error_set(reterr, ABOX_E_LEFT_BEHIND, ABOX_STAGE_STOP, NULL, "%zu things could not be removed",
-			report.n_left_behind);
+		return error_set(reterr, ABOX_E_LEFT_BEHIND, ABOX_STAGE_STOP, NULL,
+			"%zu things could not be removed", report.n_left_behind);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Finding boxes again: by id or name, from any process of the same user; the list of all; forgetting one that has ended.
+ * Finding boxes again: by id or name, from any process of the same user; the list of all; forgetting one that
+ * has ended.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -34,18 +35,21 @@ static int say_hello(struct client *client, int mode, uint64_t *retepoch, abox_e
 	return r;
 }
 
-int sandbox_connect(const abox_sandbox *box, int mode, struct client *ret, uint64_t *retepoch, abox_error **reterr)
+int sandbox_connect(
+	const abox_sandbox *box, int mode, struct client *ret, uint64_t *retepoch, abox_error **reterr)
 {
 	int fd, r;
 
 	r = socket_connect_at(box->box_fd, STATE_SOCKET, &fd);
 	if (r == -ENOENT && state_life(box->box_fd) == STATE_LIFE_ALIVE)
-		return error_retryable(reterr,
-			error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_OPEN, box->id, "the box is still starting, or already stopping"));
+		return error_retryable(reterr, error_set(reterr, ABOX_E_BUSY, ABOX_STAGE_OPEN, box->id,
+						       "the box is still starting, or already stopping"));
 	if (r == -ENOENT || r == -ECONNREFUSED)
-		return error_set(reterr, ABOX_E_GONE, ABOX_STAGE_OPEN, box->id, "the keeper of the box is gone");
+		return error_set(
+			reterr, ABOX_E_GONE, ABOX_STAGE_OPEN, box->id, "the keeper of the box is gone");
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, box->id, -r, "cannot reach the keeper of the box");
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, box->id, -r,
+			"cannot reach the keeper of the box");
 	r = client_init(ret, fd, ABOX_STAGE_OPEN);
 	if (r < 0)
 		return r;
@@ -103,7 +107,8 @@ int abox_sandbox_open(const char *ref, int mode, abox_sandbox **retbox, abox_err
 	int r;
 
 	if (!ref || !retbox || mode < ABOX_OPEN_READ || mode > ABOX_OPEN_CONTROL)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "a reference, a mode and retbox are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL,
+			"a reference, a mode and retbox are required");
 	state_fd = state_open(ABOX_STAGE_OPEN, reterr);
 	if (state_fd < 0)
 		return state_fd;
@@ -122,8 +127,10 @@ int abox_sandbox_open(const char *ref, int mode, abox_sandbox **retbox, abox_err
 
 static void list_one(struct text *text, int state_fd, const char *id)
 {
-	static const char *const states[] = { "starting", "running", "paused", "stopping", "stopped", "failed" };
-	static const char *const members[] = { "id", "name", "backend", "created_usec", "pid", "plan_digest", "owner_death" };
+	static const char *const states[] = { "starting", "running", "paused", "stopping", "stopped",
+		"failed" };
+	static const char *const members[] = { "id", "name", "backend", "created_usec", "pid", "plan_digest",
+		"owner_death" };
 	_cleanup_(json_unrefp) struct json *record = NULL;
 	_cleanup_(fd_closep) int box_fd = state_open_box(state_fd, id, ABOX_STAGE_OPEN, NULL);
 	int state;
@@ -162,7 +169,8 @@ int abox_sandbox_list(char **retjson, abox_error **reterr)
 	dir = fd < 0 ? NULL : fdopendir(fd);
 	if (!dir) {
 		fd_close(fd);
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, STATE_BOXES, errno, "cannot read it");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, STATE_BOXES, errno, "cannot read it");
 	}
 	text_add(&text, "[");
 	while ((entry = readdir(dir)))
@@ -174,8 +182,8 @@ int abox_sandbox_list(char **retjson, abox_error **reterr)
 }
 
 /*
- * A keeper writes its last word, answers, and only then ends and frees the lock: who was told that the box has stopped
- * may come here sooner.
+ * A keeper writes its last word, answers, and only then ends and frees the lock: who was told that the box
+ * has stopped may come here sooner.
  */
 static enum state_life life_after_end(int box_fd)
 {
@@ -208,7 +216,8 @@ int abox_sandbox_remove(const char *ref, abox_error **reterr)
 	if (box_fd < 0)
 		return box_fd;
 	if (life_after_end(box_fd) != STATE_LIFE_DEAD)
-		return error_remedy(reterr, error_set(reterr, ABOX_E_STATE, ABOX_STAGE_STOP, id, "the box still runs"),
+		return error_remedy(reterr,
+			error_set(reterr, ABOX_E_STATE, ABOX_STAGE_STOP, id, "the box still runs"),
 			"stop it first");
 	return gc_box(state_fd, id, true, NULL, ABOX_STAGE_STOP, reterr);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The recorder's start. A journal that cannot be opened refuses the start of the box: what was to be recorded does not run
- * unrecorded.
+ * The recorder's start. A journal that cannot be opened refuses the start of the box: what was to be recorded
+ * does not run unrecorded.
  */
 #include "sandbox/record.h"
 
@@ -24,8 +24,12 @@ static int spawn_recorder(int fd, int keeper_fd, abox_error **reterr)
 	r = helper_open("recorder", &program_fd, reterr);
 	if (r < 0)
 		return r;
-	return spawn_helper(&(struct spawn_request){ .program_fd = program_fd, .argv = argv, .fds = fds, .n_fds = 2,
-				    .stage = ABOX_STAGE_START }, &pidfd, &pid, reterr);
+	return spawn_helper(&(struct spawn_request){ .program_fd = program_fd,
+				    .argv = argv,
+				    .fds = fds,
+				    .n_fds = 2,
+				    .stage = ABOX_STAGE_START },
+		&pidfd, &pid, reterr);
 }
 
 static int read_answer(int fd, uint64_t deadline_usec, abox_error **reterr)
@@ -38,8 +42,8 @@ static int read_answer(int fd, uint64_t deadline_usec, abox_error **reterr)
 
 	n = socket_recv_until(fd, buffer, sizeof(buffer), NULL, NULL, deadline_usec);
 	if (n <= 0)
-		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_START, "journal", n < 0 ? (int)-n : EPIPE,
-			"the recorder did not open the journal");
+		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_START, "journal",
+			n < 0 ? (int)-n : EPIPE, "the recorder did not open the journal");
 	reader = PACK_READER(buffer, (size_t)n);
 	type = unpack_u32(&reader);
 	unpack_u32(&reader);
@@ -47,11 +51,13 @@ static int read_answer(int fd, uint64_t deadline_usec, abox_error **reterr)
 		return 0;
 	fault_unpack(&fault, &reader);
 	if (type != RECORDER_FAULT || reader.failed)
-		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_START, "journal", "the recorder answered what it must not");
+		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_START, "journal",
+			"the recorder answered what it must not");
 	return error_from_fault(reterr, &fault);
 }
 
-static int open_journal(int fd, const struct plan_view *view, const char *id, uint64_t deadline_usec, abox_error **reterr)
+static int open_journal(
+	int fd, const struct plan_view *view, const char *id, uint64_t deadline_usec, abox_error **reterr)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	int r;
@@ -66,7 +72,8 @@ static int open_journal(int fd, const struct plan_view *view, const char *id, ui
 		return ABOX_E_MEMORY;
 	r = socket_send_until(fd, writer.data, writer.len, NULL, 0, deadline_usec);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_START, "journal", -r, "cannot talk to the recorder");
+		return error_set_errno(
+			reterr, ABOX_E_GONE, ABOX_STAGE_START, "journal", -r, "cannot talk to the recorder");
 	return read_answer(fd, deadline_usec, reterr);
 }
 
@@ -86,7 +93,8 @@ int record_start(const struct plan_view *view, const char *id, uint64_t deadline
 		r = socket_pair(pair);
 	}
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "socketpair", -r, "cannot reach a recorder");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "socketpair", -r, "cannot reach a recorder");
 	keeper_fd = pair[0];
 	keeper_far_fd = pair[1];
 	r = spawn_recorder(far_fd, keeper_far_fd, reterr);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Handles on boxes: what can be asked of a box and said to it. The box itself lives in its keeper; a handle is a
- * connection and a few facts. How a box is made is in start.c, how it is found again in open.c.
+ * Handles on boxes: what can be asked of a box and said to it. The box itself lives in its keeper; a handle
+ * is a connection and a few facts. How a box is made is in start.c, how it is found again in open.c.
  */
 #include "sandbox/sandbox.h"
 
@@ -127,7 +127,8 @@ static int begin_control(abox_sandbox *box, struct pack_writer *writer, uint32_t
 	if (r < 0)
 		return r;
 	if (box->mode != ABOX_OPEN_CONTROL)
-		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_OPEN, box->id, "the box was not opened for control");
+		return error_set(
+			reterr, ABOX_E_STATE, ABOX_STAGE_OPEN, box->id, "the box was not opened for control");
 	if (box->client.fd < 0)
 		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_OPEN, box->id, "the box has ended");
 	client_begin(&box->client, writer, type);
@@ -183,7 +184,8 @@ int abox_sandbox_get_state(abox_sandbox *box, abox_error **reterr)
 	if (r == ABOX_E_GONE) {
 		if (reterr)
 			*reterr = abox_error_free(*reterr);
-		return state_life(box->box_fd) == STATE_LIFE_DEAD ? state_read_word(box->box_fd) : ABOX_SANDBOX_STOPPED;
+		return state_life(box->box_fd) == STATE_LIFE_DEAD ? state_read_word(box->box_fd)
+								  : ABOX_SANDBOX_STOPPED;
 	}
 	return r < 0 ? r : (int)info.state;
 }
@@ -218,13 +220,15 @@ int abox_sandbox_wait(abox_sandbox *box, uint64_t timeout_usec, abox_error **ret
 		if (r == 0)
 			return 0;
 		if (r < 0 && errno != EINTR)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, box->id, errno, "cannot wait");
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, box->id, errno, "cannot wait");
 	}
 }
 
 static const char *state_name(int state)
 {
-	static const char *const names[] = { "starting", "running", "paused", "stopping", "stopped", "failed" };
+	static const char *const names[] = { "starting", "running", "paused", "stopping", "stopped",
+		"failed" };
 
 	return state >= 0 && (size_t)state < ELEMENTSOF(names) ? names[state] : "?";
 }
@@ -271,8 +275,8 @@ int abox_sandbox_inspect(abox_sandbox *box, char **retjson, abox_error **reterr)
 		return state;
 	add_record(&text, box->box_fd, state_name(state));
 	if (state <= ABOX_SANDBOX_STOPPING && ask_info(box, &info, NULL) == 0) {
-		text_printf(&text, ",\"epoch\":%llu,\"owners\":%u,\"commands\":%s", (unsigned long long)info.epoch,
-			info.n_owners, info.commands);
+		text_printf(&text, ",\"epoch\":%llu,\"owners\":%u,\"commands\":%s",
+			(unsigned long long)info.epoch, info.n_owners, info.commands);
 		free(info.commands);
 	}
 	add_file(&text, box->box_fd, "plan", STATE_PLAN);
@@ -295,13 +299,15 @@ int abox_sandbox_stats(abox_sandbox *box, struct abox_stats *stats, abox_error *
 	if (r < 0)
 		return r;
 	if (!stats || stats->size < sizeof(size_t))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "stats with its size set is required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "stats with its size set is required");
 	client_begin(&box->client, &writer, WIRE_STATS);
 	r = client_call(&box->client, &writer, NULL, 0, UINT64_MAX, &reader, reterr);
 	for (size_t i = 0; r == 0 && i < ELEMENTSOF(fields); i++)
 		*fields[i] = unpack_u64(&reader);
 	if (r == 0 && !unpack_done(&reader))
-		r = error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_OPEN, NULL, "the keeper's figures cannot be read");
+		r = error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_OPEN, NULL,
+			"the keeper's figures cannot be read");
 	client_end(&box->client, &writer);
 	if (r < 0)
 		return r;
@@ -335,7 +341,8 @@ int abox_sandbox_set_limit(abox_sandbox *box, const char *name, uint64_t value, 
 	int r;
 
 	if (string_empty(name) || value == 0)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, name, "a name and a value above 0 are required");
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_COMMAND, name,
+			"a name and a value above 0 are required");
 	r = begin_control(box, &writer, WIRE_SET_LIMIT, reterr);
 	if (r < 0)
 		return r;
@@ -352,7 +359,8 @@ static int copy_report(const abox_sandbox *box, char **retjson)
 	return *retjson ? box->report_code : ABOX_E_MEMORY;
 }
 
-/* A box that ended by itself: the report of a detached one is in its folder, that of an attached one went with it. */
+/* A box that ended by itself: the report of a detached one is in its folder, that of an attached one went
+ * with it. */
 static int report_of_ended(abox_sandbox *box, abox_error **reterr)
 {
 	size_t len;

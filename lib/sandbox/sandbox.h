@@ -11,8 +11,8 @@
 #include "sandbox/state.h"
 
 /*
- * A handle on a box. `client` is the owner's connection, or one that said HELLO; it is closed (-EBADF) in a handle on
- * a box that has ended, of which only the record is left.
+ * A handle on a box. `client` is the owner's connection, or one that said HELLO; it is closed (-EBADF) in a
+ * handle on a box that has ended, of which only the record is left.
  */
 struct abox_sandbox {
 	atomic_uint n_refs;
@@ -37,7 +37,8 @@ int sandbox_new(int state_fd_taken, int box_fd_taken, const char *id, int mode, 
 /* Name, digest, backend and output limit from the record. */
 int sandbox_adopt_record(abox_sandbox *box, const struct json *record);
 /* A second connection to a live box that only reads. The client is the caller's. */
-int sandbox_connect(const abox_sandbox *box, int mode, struct client *ret, uint64_t *retepoch, abox_error **reterr);
+int sandbox_connect(
+	const abox_sandbox *box, int mode, struct client *ret, uint64_t *retepoch, abox_error **reterr);
 
 /* gc.c: clears one dead box away when nothing of it must stay (all: also the record of a detached one).
  * Adds what was removed and what stayed to the texts (JSON array members), which may be NULL. */

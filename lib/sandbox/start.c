@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Making a box: a keeper is started beside the host (it never becomes the host's child), gets the plan, and answers when the
- * box stands or says which step failed. Everything on the host is made and undone by the keeper.
+ * Making a box: a keeper is started beside the host (it never becomes the host's child), gets the plan, and
+ * answers when the box stands or says which step failed. Everything on the host is made and undone by the
+ * keeper.
  */
 #include "sandbox/sandbox.h"
 
@@ -49,8 +50,10 @@ static void add_boot_id(struct text *text)
 	text_add_json(text, boot, strlen(boot));
 }
 
-/* Facts about the box for whoever finds it later. pid, start and boot are for people: the lock tells who lives. */
-static int make_record(const struct plan_view *view, const abox_plan *plan, const char *id, pid_t keeper, char **ret)
+/* Facts about the box for whoever finds it later. pid, start and boot are for people: the lock tells who
+ * lives. */
+static int make_record(
+	const struct plan_view *view, const abox_plan *plan, const char *id, pid_t keeper, char **ret)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
 
@@ -62,15 +65,17 @@ static int make_record(const struct plan_view *view, const abox_plan *plan, cons
 	text_printf(&text,
 		",\"backend\":\"%s\",\"plan_digest\":\"%s\",\"created_usec\":%llu,\"uid\":%u,\"pid\":%d,\"owner_death\":\"%s\""
 		",\"ttl_usec\":%lld,\"output_bytes\":%llu,\"output_written\":%s",
-		abox_plan_get_backend(plan), abox_plan_get_digest(plan), (unsigned long long)clock_wall_usec(), geteuid(),
-		(int)keeper, view->keep ? "keep" : "stop", (long long)view->ttl_usec,
-		(unsigned long long)view->output_bytes, view->output_written ? "true" : "false");
+		abox_plan_get_backend(plan), abox_plan_get_digest(plan),
+		(unsigned long long)clock_wall_usec(), geteuid(), (int)keeper, view->keep ? "keep" : "stop",
+		(long long)view->ttl_usec, (unsigned long long)view->output_bytes,
+		view->output_written ? "true" : "false");
 	add_boot_id(&text);
 	text_add(&text, "}\n");
 	return text_take(&text, ret);
 }
 
-/* The keeper is told to undo what it had done (SIGTERM), and after a while is ended. Never by pid: it may be gone. */
+/* The keeper is told to undo what it had done (SIGTERM), and after a while is ended. Never by pid: it may be
+ * gone. */
 static void end_keeper(int pidfd)
 {
 	struct pollfd poll_fd = { .fd = pidfd, .events = POLLIN };
@@ -82,16 +87,22 @@ static void end_keeper(int pidfd)
 	poll(&poll_fd, 1, UNDO_TIMEOUT_MSEC);
 }
 
-static int spawn_keeper(const struct plan_view *view, int *retfd, int *retpidfd, pid_t *retpid, abox_error **reterr)
+static int spawn_keeper(
+	const struct plan_view *view, int *retfd, int *retpidfd, pid_t *retpid, abox_error **reterr)
 {
 	static const char *const argv[] = { "agentbox-keeper", NULL };
 	int pair[2], r;
 
 	r = socket_pair(pair);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "socketpair", -r, "cannot reach a keeper");
-	r = spawn_helper(&(struct spawn_request){ .program_fd = view->keeper_fd, .argv = argv, .fds = &pair[1], .n_fds = 1,
-				 .stage = ABOX_STAGE_START }, retpidfd, retpid, reterr);
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "socketpair", -r, "cannot reach a keeper");
+	r = spawn_helper(&(struct spawn_request){ .program_fd = view->keeper_fd,
+				 .argv = argv,
+				 .fds = &pair[1],
+				 .n_fds = 1,
+				 .stage = ABOX_STAGE_START },
+		retpidfd, retpid, reterr);
 	fd_close(pair[1]);
 	if (r < 0) {
 		fd_close(pair[0]);
@@ -139,7 +150,8 @@ static void clear_name(int state_fd, const char *name)
 		gc_box(state_fd, id, false, NULL, ABOX_STAGE_START, NULL);
 }
 
-static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_options *options, uint64_t deadline_usec, abox_error **reterr)
+static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_options *options,
+	uint64_t deadline_usec, abox_error **reterr)
 {
 	const struct plan_view *view = plan_view(plan);
 	_cleanup_(json_unrefp) struct json *parsed = NULL;
@@ -187,13 +199,15 @@ int abox_sandbox_start(abox_plan *plan, const struct abox_start_options *options
 	int state_fd, r;
 
 	if (!plan || !retbox || (options && options->size < sizeof(size_t)))
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_START, NULL, "plan and retbox are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_START, NULL, "plan and retbox are required");
 	if (options)
 		memcpy(&full, options, MIN(options->size, sizeof(full)));
 	timeout_usec = full.timeout_usec ? full.timeout_usec : START_TIMEOUT_USEC;
 	r = new_id(id);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "getrandom", -r, "cannot make an id");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "getrandom", -r, "cannot make an id");
 	state_fd = state_open(ABOX_STAGE_START, reterr);
 	if (state_fd < 0)
 		return state_fd;

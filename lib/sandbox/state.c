@@ -32,7 +32,8 @@ int state_open(int stage, abox_error **reterr)
 		return state_fd;
 	for (size_t i = 0; i < ELEMENTSOF(folders); i++)
 		if (mkdirat(state_fd, folders[i], 0700) < 0 && errno != EEXIST)
-			return error_set_errno(reterr, ABOX_E_SYSTEM, stage, folders[i], errno, "cannot make the state folder");
+			return error_set_errno(reterr, ABOX_E_SYSTEM, stage, folders[i], errno,
+				"cannot make the state folder");
 	return steal_fd(state_fd);
 }
 
@@ -59,7 +60,8 @@ int state_resolve(int state_fd, const char *ref, int stage, char retid[STATE_ID_
 	n = readlinkat(state_fd, path, target, sizeof(target) - 1);
 	target[n > 0 ? n : 0] = 0;
 	if (n <= 0 || !state_is_id(target))
-		return error_set(reterr, ABOX_E_NOT_FOUND, stage, ref, "no box of this user has this id or name");
+		return error_set(
+			reterr, ABOX_E_NOT_FOUND, stage, ref, "no box of this user has this id or name");
 	memcpy(retid, target, STATE_ID_LEN + 1);
 	return 0;
 }
@@ -74,11 +76,13 @@ int state_open_box(int state_fd, const char *id, int stage, abox_error **reterr)
 	if (fd < 0 && errno == ENOENT)
 		return error_set(reterr, ABOX_E_NOT_FOUND, stage, id, "the box is gone");
 	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, id, errno, "cannot open the folder of the box");
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, stage, id, errno, "cannot open the folder of the box");
 	return fd;
 }
 
-/* Between making its folder and holding the lock a keeper looks dead for a moment; it has no word in `state` then. */
+/* Between making its folder and holding the lock a keeper looks dead for a moment; it has no word in `state`
+ * then. */
 static bool may_be_unborn(int box_fd)
 {
 	struct stat st;
@@ -114,7 +118,8 @@ int state_read_record(int box_fd, struct json **ret)
 
 int state_read_word(int box_fd)
 {
-	static const char *const words[] = { "starting", "running", "paused", "stopping", "stopped", "failed" };
+	static const char *const words[] = { "starting", "running", "paused", "stopping", "stopped",
+		"failed" };
 	_cleanup_(freep) char *text = NULL;
 	size_t len;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The receipt: a probe program runs as a command of the live box and tries the walls; what it found is held against what
- * the plan promises. A probe that could not run, or a line that is missing, is a mismatch and never a proof.
+ * The receipt: a probe program runs as a command of the live box and tries the walls; what it found is held
+ * against what the plan promises. A probe that could not run, or a line that is missing, is a mismatch and
+ * never a proof.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@
 #define PLAN_MAX (16 << 20)
 
 /* Places of an ordinary host that no box shows unless the spec mounts them. */
-static const char *const hidden_candidates[] = { "/etc/shadow", "/boot", "/srv", "/media", "/mnt", "/var/log", "/var/spool",
-	"/lost+found", "/etc/ssh", "/run/systemd", "/run/dbus", "/run/docker.sock" };
+static const char *const hidden_candidates[] = { "/etc/shadow", "/boot", "/srv", "/media", "/mnt", "/var/log",
+	"/var/spool", "/lost+found", "/etc/ssh", "/run/systemd", "/run/dbus", "/run/docker.sock" };
 
 static bool same_branch(const char *a, const char *b)
 {
@@ -55,7 +56,8 @@ static int read_plan(const abox_sandbox *box, struct json **ret, abox_error **re
 
 	r = file_read_text(box->box_fd, STATE_PLAN, PLAN_MAX, &text, &len);
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_VERIFY, STATE_PLAN, -r, "cannot read the plan of the box");
+		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_VERIFY, STATE_PLAN, -r,
+			"cannot read the plan of the box");
 	return json_parse(text, len, &bounds, ret, reterr);
 }
 
@@ -77,9 +79,11 @@ static int run_probe(abox_sandbox *box, const struct json *plan, abox_result **r
 	r = helper_open("probe", &program_fd, reterr);
 	if (r < 0)
 		return r;
-	r = command_start_program(box, &(struct abox_command_options){ ABOX_COMMAND_OPTIONS_INIT, .argv = argv, .cwd = "/",
-		.stdout_mode = ABOX_STREAM_CAPTURE, .stderr_mode = ABOX_STREAM_CAPTURE, .output_bytes = 1 << 20,
-		.timeout_usec = VERIFY_TIMEOUT_USEC }, program_fd, &command, reterr);
+	r = command_start_program(box,
+		&(struct abox_command_options){ ABOX_COMMAND_OPTIONS_INIT, .argv = argv, .cwd = "/",
+			.stdout_mode = ABOX_STREAM_CAPTURE, .stderr_mode = ABOX_STREAM_CAPTURE,
+			.output_bytes = 1 << 20, .timeout_usec = VERIFY_TIMEOUT_USEC },
+		program_fd, &command, reterr);
 	if (r < 0)
 		return r;
 	r = abox_command_wait(command, ABOX_FOREVER, retresult, reterr);
@@ -159,15 +163,18 @@ static int format_receipt(const abox_sandbox *box, const struct receipt *receipt
 
 	if (receipt->proven.failed || receipt->mismatches.failed)
 		return ABOX_E_MEMORY;
-	text_printf(&text, "{\"sandbox\":\"%s\",\"plan_digest\":\"%s\",\"backend\":\"%s\",\"verified_usec\":%llu,", box->id,
-		box->plan_digest ? box->plan_digest : "", box->backend ? box->backend : "",
+	text_printf(&text,
+		"{\"sandbox\":\"%s\",\"plan_digest\":\"%s\",\"backend\":\"%s\",\"verified_usec\":%llu,",
+		box->id, box->plan_digest ? box->plan_digest : "", box->backend ? box->backend : "",
 		(unsigned long long)clock_wall_usec());
-	text_printf(&text, "\"proven\":[%s],\"mismatches\":[%s]}", receipt->proven.len ? receipt->proven.data : "",
+	text_printf(&text, "\"proven\":[%s],\"mismatches\":[%s]}",
+		receipt->proven.len ? receipt->proven.data : "",
 		receipt->mismatches.len ? receipt->mismatches.data : "");
 	return text_take(&text, retjson);
 }
 
-/* Where the box has a journal its receipt stands there too; a handle that does not control the box leaves that out. */
+/* Where the box has a journal its receipt stands there too; a handle that does not control the box leaves
+ * that out. */
 static int tell_keeper(abox_sandbox *box, const char *receipt, abox_error **reterr)
 {
 	struct pack_writer writer;
@@ -188,7 +195,8 @@ int abox_sandbox_verify(abox_sandbox *box, char **retjson, abox_error **reterr)
 	int r;
 
 	if (!box || !retjson)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_VERIFY, NULL, "box and retjson are required");
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_VERIFY, NULL, "box and retjson are required");
 	r = read_plan(box, &plan, reterr);
 	if (r == 0)
 		r = run_probe(box, plan, &result, reterr);
@@ -200,7 +208,8 @@ int abox_sandbox_verify(abox_sandbox *box, char **retjson, abox_error **reterr)
 		r = tell_keeper(box, *retjson, reterr);
 	if (r == 0 && receipt.n_mismatches)
 		r = error_set(reterr, ABOX_E_MISMATCH, ABOX_STAGE_VERIFY, box->id,
-			"%u of %u probes found less than the plan promises", receipt.n_mismatches, receipt.n_lines);
+			"%u of %u probes found less than the plan promises", receipt.n_mismatches,
+			receipt.n_lines);
 	text_clear(&receipt.proven);
 	text_clear(&receipt.mismatches);
 	return r;

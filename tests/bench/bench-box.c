@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How fast is a box, against a bare spawn, bwrap and crun, in one run? Rounds are interleaved and medians taken; only the
- * ratios mean something, as the floor of a host wanders.
+ * How fast is a box, against a bare spawn, bwrap and crun, in one run? Rounds are interleaved and medians
+ *taken; only the ratios mean something, as the floor of a host wanders.
  *
- *	bench-box [--quick] STATIC_TRUE AGENTBOX	a static program that does nothing, and the command `agentbox`
+ *	bench-box [--quick] STATIC_TRUE AGENTBOX	a static program that does nothing, and the command
+ *`agentbox`
  *
  * Peers that are not installed, or do not work for this user, are left out by name.
  */
@@ -103,7 +104,8 @@ static void stop(abox_sandbox *box)
 
 static void run(abox_sandbox *box, const char *const *argv)
 {
-	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT, .argv = argv, .output_bytes = 2 * BULK_BYTES };
+	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT, .argv = argv,
+		.output_bytes = 2 * BULK_BYTES };
 	abox_error *error = NULL;
 	abox_result *result;
 
@@ -114,10 +116,12 @@ static void run(abox_sandbox *box, const char *const *argv)
 	abox_result_unref(result);
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------------ */
+/* ---- peers
+ * ------------------------------------------------------------------------------------------------------ */
 
 enum { PEER_SPAWN, PEER_BWRAP, PEER_CRUN, PEER_CLI, N_PEERS };
-static const char *peer_names[N_PEERS] = { "bare posix_spawn", "bwrap --unshare-all", "crun run", "agentbox run" };
+static const char *peer_names[N_PEERS] = { "bare posix_spawn", "bwrap --unshare-all", "crun run",
+	"agentbox run" };
 static const char *peer_argv[N_PEERS][16];
 static bool peer_there[N_PEERS];
 
@@ -149,16 +153,20 @@ static void find_peers(const char *static_true, const char *agentbox)
 		die(bundle, NULL);
 	write_bundle(bundle);
 	memcpy(peer_argv[PEER_SPAWN], (const char *[]){ static_true, NULL }, 2 * sizeof(char *));
-	memcpy(peer_argv[PEER_BWRAP], (const char *[]){ "bwrap", "--unshare-all", "--ro-bind", "/", "/", static_true, NULL },
+	memcpy(peer_argv[PEER_BWRAP],
+		(const char *[]){ "bwrap", "--unshare-all", "--ro-bind", "/", "/", static_true, NULL },
 		7 * sizeof(char *));
-	memcpy(peer_argv[PEER_CRUN], (const char *[]){ "crun", "--cgroup-manager=disabled", "run", "--bundle", bundle,
-		"agentbox-bench", NULL }, 7 * sizeof(char *));
+	memcpy(peer_argv[PEER_CRUN],
+		(const char *[]){ "crun", "--cgroup-manager=disabled", "run", "--bundle", bundle,
+			"agentbox-bench", NULL },
+		7 * sizeof(char *));
 	memcpy(peer_argv[PEER_CLI], (const char *[]){ agentbox, "run", "--mount", mount, "--", in_box, NULL },
 		7 * sizeof(char *));
 	for (int i = 0; i < N_PEERS; i++) {
 		peer_there[i] = spawn_usec(peer_argv[i]) >= 0;
 		if (!peer_there[i])
-			printf("left out: %s (not installed, or it does not work for this user)\n", peer_names[i]);
+			printf("left out: %s (not installed, or it does not work for this user)\n",
+				peer_names[i]);
 	}
 }
 
@@ -171,12 +179,14 @@ static void print_ratios(const char *what, double ours, const double *peers)
 	printf("\n");
 }
 
-/* ---- measurements ------------------------------------------------------------------------------------------------ */
+/* ---- measurements
+ * ------------------------------------------------------------------------------------------------ */
 
 static void measure_starts(void)
 {
 	const char *const argv[] = { in_box, NULL };
-	double *cold = calloc((size_t)rounds, sizeof(double)), *second = calloc((size_t)rounds, sizeof(double));
+	double *cold = calloc((size_t)rounds, sizeof(double)),
+	       *second = calloc((size_t)rounds, sizeof(double));
 	double *peers[N_PEERS], medians[N_PEERS] = { 0 }, spawn_only[N_PEERS] = { 0 };
 
 	for (int p = 0; p < N_PEERS; p++)
@@ -205,8 +215,8 @@ static void measure_starts(void)
 	print_ratios("cold box: start, run, stop", median(cold, rounds), medians);
 	print_ratios("second command in a live box", median(second, rounds), spawn_only);
 	if (peer_there[PEER_CLI] && peer_there[PEER_BWRAP])
-		printf("%-34s %9.0f us   %.2fx bwrap --unshare-all\n", "cold box by the command agentbox", medians[PEER_CLI],
-			medians[PEER_CLI] / medians[PEER_BWRAP]);
+		printf("%-34s %9.0f us   %.2fx bwrap --unshare-all\n", "cold box by the command agentbox",
+			medians[PEER_CLI], medians[PEER_CLI] / medians[PEER_BWRAP]);
 	free(cold);
 	free(second);
 }
@@ -251,8 +261,8 @@ static void measure_output(void)
 		plain[i] = pipe_usec(argv);
 	}
 	stop(box);
-	printf("%-34s %9.0f us   %.2fx the speed of a 1 MiB pipe (%.0f)\n", "100 MiB of output, captured", median(ours, n),
-		median(plain, n) / median(ours, n), median(plain, n));
+	printf("%-34s %9.0f us   %.2fx the speed of a 1 MiB pipe (%.0f)\n", "100 MiB of output, captured",
+		median(ours, n), median(plain, n) / median(ours, n), median(plain, n));
 }
 
 static unsigned long long pss_bytes(const char *pid)
@@ -320,7 +330,8 @@ static void make_plan(void)
 	abox_spec *spec = NULL;
 	double began;
 
-	if (abox_spec_new(&spec) < 0 || abox_spec_add_mount(spec, folder, "/bench", ABOX_MOUNT_RO, &error) < 0 ||
+	if (abox_spec_new(&spec) < 0 ||
+		abox_spec_add_mount(spec, folder, "/bench", ABOX_MOUNT_RO, &error) < 0 ||
 		abox_spec_set_integer(spec, "/limits/output", 2 * BULK_BYTES, &error) < 0)
 		die("spec", error);
 	began = now_usec();

@@ -23,10 +23,12 @@ static void move(bool *retstop, int *retlimit)
 	cr_assert_eq(streams_move(&streams, retstop, retlimit), 0);
 }
 
-/* Captured output is kept up to the limit; what comes behind it is counted and dropped, and the limit told once. */
+/* Captured output is kept up to the limit; what comes behind it is counted and dropped, and the limit told
+ * once. */
 Test(streams, captures_up_to_the_limit)
 {
-	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT, .stdout_mode = ABOX_STREAM_CAPTURE };
+	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT,
+		.stdout_mode = ABOX_STREAM_CAPTURE };
 	char data[800];
 	bool stop;
 	int limit;
@@ -49,7 +51,8 @@ Test(streams, captures_up_to_the_limit)
 	streams_close(&streams);
 }
 
-/* T4-2: while the target of a copy is full, the epoll set is quiet: nobody spins. It wakes when the target is read. */
+/* T4-2: while the target of a copy is full, the epoll set is quiet: nobody spins. It wakes when the target is
+ * read. */
 Test(streams, T4_2_full_target_does_not_spin)
 {
 	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT, .stdout_mode = ABOX_STREAM_COPY };
@@ -101,7 +104,8 @@ Test(streams, broken_target_is_told)
 /* Descriptors of the caller are only ever used as such when asked for, and must be open. */
 Test(streams, refuses_closed_descriptors)
 {
-	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT, .stdout_mode = ABOX_STREAM_FD, .stdout_fd = 900 };
+	struct abox_command_options options = { ABOX_COMMAND_OPTIONS_INIT, .stdout_mode = ABOX_STREAM_FD,
+		.stdout_fd = 900 };
 
 	cr_assert_eq(open_streams(&options), ABOX_E_INVALID);
 	options.stdout_mode = 77;

@@ -17,7 +17,12 @@ static char *safe(const char *data, size_t len, int final, size_t *rettaken)
 /* T4-3: nothing that drives a terminal gets through; newline, tab and printable text do. */
 Test(text, T4_3_drops_controls)
 {
-	static const char hostile[] = "a\x1b]52;c;eA==\x07" "b\x1b]8;;x\x1b\\c\x1b" "c\x9b" "31m\x9d" "d\xc2\x9b" "e\0f\n\tg\x7f";
+	static const char hostile[] = "a\x1b]52;c;eA==\x07"
+				      "b\x1b]8;;x\x1b\\c\x1b"
+				      "c\x9b"
+				      "31m\x9d"
+				      "d\xc2\x9b"
+				      "e\0f\n\tg\x7f";
 	char *text = safe(hostile, sizeof(hostile) - 1, 1, NULL);
 
 	cr_assert_str_eq(text, "a]52;c;eA==b]8;;x\\cc\xef\xbf\xbd" "31m\xef\xbf\xbd" "d" "ef\n\tg");
@@ -32,7 +37,8 @@ Test(text, T4_4_keeps_split_characters)
 
 	for (size_t cut = 0; cut <= len; cut++) {
 		size_t taken;
-		char joined[64], *first = safe(bytes, cut, 0, &taken), *second = safe(bytes + taken, len - taken, 1, NULL);
+		char joined[64], *first = safe(bytes, cut, 0, &taken),
+				 *second = safe(bytes + taken, len - taken, 1, NULL);
 
 		cr_assert_leq(taken, cut);
 		cr_assert_leq(cut - taken, 3);

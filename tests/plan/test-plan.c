@@ -58,13 +58,15 @@ static void refused(const char *text, int code, const char *place)
 	cr_assert_str_eq(abox_error_get_place(error), place, "%s", text);
 }
 
-/* The least spec gives a plan that says what is enforced, and holds nothing that the host could be told by. */
+/* The least spec gives a plan that says what is enforced, and holds nothing that the host could be told by.
+ */
 Test(plan, least_spec_compiles)
 {
 	_cleanup_(json_unrefp) struct json *plan = dump_of("{\"version\":1}");
-	static const char *const promised[] = { "ids", "groups", "filesystem", "processes", "capabilities", "network", "seccomp",
-		"landlock", "command.tree", "limits.wall", "limits.memory", "limits.pids", "limits.disk", "limits.inodes",
-		"limits.open_files", "limits.output", "pause" };
+	static const char *const promised[] = { "ids", "groups", "filesystem", "processes", "capabilities",
+		"network", "seccomp", "landlock", "command.tree", "limits.wall", "limits.memory",
+		"limits.pids", "limits.disk", "limits.inodes", "limits.open_files", "limits.output",
+		"pause" };
 
 	cr_assert_eq(strlen(json_text(json_member(plan, "digest"))), 64);
 	cr_assert_str_eq(json_text(json_member(plan, "backend")), "namespaces");
@@ -72,13 +74,15 @@ Test(plan, least_spec_compiles)
 		cr_assert(enforcement(plan, promised[i]), "%s is not in the plan", promised[i]);
 }
 
-/* What no module of this build can do is refused by name and place; its neighbour that asks for nothing is fine. */
+/* What no module of this build can do is refused by name and place; its neighbour that asks for nothing is
+ * fine. */
 Test(plan, refuses_what_is_not_built)
 {
 	refused("{\"version\":1,\"network\":{\"mode\":\"open\"}}", ABOX_E_UNSUPPORTED, "/network/mode");
 	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNSUPPORTED, "/backend");
 	refused("{\"version\":1,\"isolation_floor\":\"microvm\"}", ABOX_E_UNSUPPORTED, "/isolation_floor");
-	refused("{\"version\":1,\"workspace\":{\"on_success\":\"snapshot\"}}", ABOX_E_UNSUPPORTED, "/workspace/on_success");
+	refused("{\"version\":1,\"workspace\":{\"on_success\":\"snapshot\"}}", ABOX_E_UNSUPPORTED,
+		"/workspace/on_success");
 	cr_assert_eq(compile("{\"version\":1,\"workspace\":{\"on_success\":\"discard\"}}", NULL, NULL), 0);
 	cr_assert_eq(compile("{\"version\":1,\"network\":{\"mode\":\"none\"}}", NULL, NULL), 0);
 }
@@ -86,19 +90,24 @@ Test(plan, refuses_what_is_not_built)
 /* A source that is not there is named with its place; one that is there compiles. */
 Test(plan, names_missing_sources)
 {
-	refused("{\"version\":1,\"mounts\":[{\"source\":\"/nowhere/x\",\"target\":\"/x\"}]}", ABOX_E_NOT_FOUND,
-		"/mounts/0/source");
-	refused("{\"version\":1,\"workspace\":{\"source\":{\"kind\":\"dir\",\"path\":\"/nowhere\"}}}", ABOX_E_NOT_FOUND,
-		"/workspace/source/path");
-	cr_assert_eq(compile("{\"version\":1,\"mounts\":[{\"source\":\"/usr\",\"target\":\"/x\"}]}", NULL, NULL), 0);
+	refused("{\"version\":1,\"mounts\":[{\"source\":\"/nowhere/x\",\"target\":\"/x\"}]}",
+		ABOX_E_NOT_FOUND, "/mounts/0/source");
+	refused("{\"version\":1,\"workspace\":{\"source\":{\"kind\":\"dir\",\"path\":\"/nowhere\"}}}",
+		ABOX_E_NOT_FOUND, "/workspace/source/path");
+	cr_assert_eq(
+		compile("{\"version\":1,\"mounts\":[{\"source\":\"/usr\",\"target\":\"/x\"}]}", NULL, NULL),
+		0);
 }
 
-/* A mount point inside a folder of the host must exist, since nothing is ever made there (B57: whatever the order). */
+/* A mount point inside a folder of the host must exist, since nothing is ever made there (B57: whatever the
+ * order). */
 Test(plan, makes_nothing_in_host_folders)
 {
-	refused("{\"version\":1,\"mounts\":[{\"source\":\"/usr\",\"target\":\"/usr/no-such-folder\"}]}", ABOX_E_NOT_FOUND,
-		"/mounts/0/target");
-	cr_assert_eq(compile("{\"version\":1,\"mounts\":[{\"source\":\"/usr\",\"target\":\"/usr/share\"}]}", NULL, NULL), 0);
+	refused("{\"version\":1,\"mounts\":[{\"source\":\"/usr\",\"target\":\"/usr/no-such-folder\"}]}",
+		ABOX_E_NOT_FOUND, "/mounts/0/target");
+	cr_assert_eq(compile("{\"version\":1,\"mounts\":[{\"source\":\"/usr\",\"target\":\"/usr/share\"}]}",
+			     NULL, NULL),
+		0);
 }
 
 /* B57: parents are mounted before children, whatever the order in the spec. */
@@ -146,11 +155,15 @@ Test(plan, written_limit_is_kept_or_refused)
 	cr_assert_eq(r, ABOX_E_UNSUPPORTED);
 	cr_assert_str_eq(abox_error_get_place(error), "/limits/memory");
 	cr_assert(abox_error_get_remedy(error));
-	cr_assert_eq(compile("{\"version\":1,\"waive\":[\"limits.memory\"],\"limits\":{\"memory\":\"256MiB\"}}", NULL, NULL), 0);
+	cr_assert_eq(
+		compile("{\"version\":1,\"waive\":[\"limits.memory\"],\"limits\":{\"memory\":\"256MiB\"}}",
+			NULL, NULL),
+		0);
 	cr_assert_eq(compile("{\"version\":1,\"strict\":true}", NULL, NULL), ABOX_E_UNSUPPORTED);
 }
 
-/* A quota cannot be kept in a folder of the host that is written directly: refused when written, listed when not. */
+/* A quota cannot be kept in a folder of the host that is written directly: refused when written, listed when
+ * not. */
 Test(plan, direct_workspace_has_no_quota)
 {
 	static const char *const workspace = "{\"version\":1,\"workspace\":{\"mode\":\"direct\",\"source\":"
@@ -183,27 +196,36 @@ Test(plan, leaves_secrets_out)
 {
 	_cleanup_(freep) char *json = NULL;
 
-	cr_assert_eq(compile("{\"version\":1,\"env\":{\"API_TOKEN\":\"hunter2hunter2\",\"CI\":\"visible-value\"}}", &json, NULL), 0);
+	cr_assert_eq(
+		compile("{\"version\":1,\"env\":{\"API_TOKEN\":\"hunter2hunter2\",\"CI\":\"visible-value\"}}",
+			&json, NULL),
+		0);
 	cr_assert_not(strstr(json, "hunter2"));
 	cr_assert(strstr(json, "visible-value"));
 }
 
-/* The box must not see its own journal, nor the library's folders; a journal beside what it is given is fine. */
+/* The box must not see its own journal, nor the library's folders; a journal beside what it is given is fine.
+ */
 Test(plan, journal_is_never_shown)
 {
 	char folder[] = "/tmp/agentbox-test-XXXXXX", text[1024];
 
 	cr_assert(mkdtemp(folder));
-	snprintf(text, sizeof(text), "{\"version\":1,\"journal\":\"%s/j\",\"workspace\":{\"source\":{\"kind\":\"dir\","
-		"\"path\":\"%s\"}}}", folder, folder);
+	snprintf(text, sizeof(text),
+		"{\"version\":1,\"journal\":\"%s/j\",\"workspace\":{\"source\":{\"kind\":\"dir\","
+		"\"path\":\"%s\"}}}",
+		folder, folder);
 	refused(text, ABOX_E_DENIED, "/journal");
-	snprintf(text, sizeof(text), "{\"version\":1,\"journal\":\"%s-j\",\"workspace\":{\"source\":{\"kind\":\"dir\","
-		"\"path\":\"%s\"}}}", folder, folder);
+	snprintf(text, sizeof(text),
+		"{\"version\":1,\"journal\":\"%s-j\",\"workspace\":{\"source\":{\"kind\":\"dir\","
+		"\"path\":\"%s\"}}}",
+		folder, folder);
 	cr_assert_eq(compile(text, NULL, NULL), 0);
 	setenv("ABOX_HOME", folder, 1);
 	snprintf(text, sizeof(text), "%s/run", folder);
 	mkdir(text, 0700);
-	snprintf(text, sizeof(text), "{\"version\":1,\"mounts\":[{\"source\":\"%s\",\"target\":\"/x\"}]}", folder);
+	snprintf(text, sizeof(text), "{\"version\":1,\"mounts\":[{\"source\":\"%s\",\"target\":\"/x\"}]}",
+		folder);
 	refused(text, ABOX_E_DENIED, folder);
 	snprintf(text, sizeof(text), "%s/run", folder);
 	rmdir(text);

@@ -2,8 +2,8 @@
 /*
  * The namespaces wall, the keeper's side: one clone into all namespaces at once, the id maps, and the end.
  *
- * The guest is a fork of the keeper without an exec: that saves a program start. It is made while the keeper holds nothing
- * but the plan, and keeps no descriptor of it (guest_enter()).
+ * The guest is a fork of the keeper without an exec: that saves a program start. It is made while the keeper
+ * holds nothing but the plan, and keeps no descriptor of it (guest_enter()).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,11 +40,12 @@ static void release(void)
 	prepared = NULL;
 }
 
-static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *group, int channel_fd, int *retpidfd,
-	pid_t *retpid, struct fault *fault)
+static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *group, int channel_fd,
+	int *retpidfd, pid_t *retpid, struct fault *fault)
 {
 	struct sys_clone_args args = {
-		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
+		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
+			 CLONE_NEWUTS | CLONE_PIDFD,
 		.pidfd = (uint64_t)(uintptr_t)retpidfd,
 		.exit_signal = SIGCHLD,
 	};
@@ -88,7 +89,8 @@ static int prefer_guest_fault(const struct backend_wall *wall, struct fault *fau
 	return fault->code;
 }
 
-/* The plan's user is the caller; the ids below and above it are subordinate ones. The tools refuse an empty range. */
+/* The plan's user is the caller; the ids below and above it are subordinate ones. The tools refuse an empty
+ * range. */
 static size_t helper_ranges(const struct flat_plan *plan, uint32_t base, uint32_t inside, uint32_t outside,
 	struct id_range *ranges)
 {
@@ -134,7 +136,8 @@ static int map_guest(const struct flat_plan *plan, struct backend_wall *wall, st
 
 	if (plan->map == FLAT_MAP_SINGLE)
 		return 0;
-	if (plan->map == FLAT_MAP_HELPERS) {	/* the tool looks whether the process is its caller's: it must be dumpable */
+	if (plan->map == FLAT_MAP_HELPERS) { /* the tool looks whether the process is its caller's: it must be
+						dumpable */
 		r = wait_for_request(wall, fault);
 		if (r < 0)
 			return prefer_guest_fault(wall, fault);

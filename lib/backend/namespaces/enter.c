@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The guest's way from clone to READY. Promises that it holds nothing of the keeper's but the channel, that nobody of its
- * uid can look into it, and that commands find everything in place; or it tells what failed and ends.
+ * The guest's way from clone to READY. Promises that it holds nothing of the keeper's but the channel, that
+ * nobody of its uid can look into it, and that commands find everything in place; or it tells what failed and
+ * ends.
  *
- * Security: the order matters. Groups are joined with the host's ids; ids are taken before the tree is built, so that what is
- * made belongs to the box; the old root is gone before anything of the box can run.
+ * Security: the order matters. Groups are joined with the host's ids; ids are taken before the tree is built,
+ * so that what is made belongs to the box; the old root is gone before anything of the box can run.
  */
 #include "backend/namespaces/namespaces.h"
 
@@ -65,12 +66,14 @@ static int wait_for_maps(struct fault *fault)
 }
 
 /*
- * A non-dumpable process's /proc files belong to root, so a plain user's maps can only be written while it is dumpable.
- * Nothing of the box runs yet, and what the guest holds by now is the plan. A privileged keeper needs no word from us.
+ * A non-dumpable process's /proc files belong to root, so a plain user's maps can only be written while it is
+ * dumpable. Nothing of the box runs yet, and what the guest holds by now is the plan. A privileged keeper
+ * needs no word from us.
  */
 static int take_maps(const struct flat_plan *plan, struct fault *fault)
 {
-	struct id_range uid = { plan->inside_uid, plan->outside_uid, 1 }, gid = { plan->inside_gid, plan->outside_gid, 1 };
+	struct id_range uid = { plan->inside_uid, plan->outside_uid, 1 },
+			gid = { plan->inside_gid, plan->outside_gid, 1 };
 	int r;
 
 	if (plan->map == FLAT_MAP_RANGE)
@@ -87,7 +90,8 @@ static int take_maps(const struct flat_plan *plan, struct fault *fault)
 	return r < 0 ? r : set_dumpable(0, fault);
 }
 
-/* With one id the guest is it already. Else it becomes root inside, which is an unprivileged high id outside. */
+/* With one id the guest is it already. Else it becomes root inside, which is an unprivileged high id outside.
+ */
 static int take_ids(const struct flat_plan *plan, struct fault *fault)
 {
 	if (prctl(PR_SET_SECUREBITS, SECURE_NO_SETUID_FIXUP) < 0)
@@ -96,7 +100,8 @@ static int take_ids(const struct flat_plan *plan, struct fault *fault)
 		if (syscall(SYS_setgroups, 0, NULL) < 0)
 			return fault_set(fault, ABOX_E_SYSTEM, errno, "groups", "cannot be cleared");
 		if (getgroups(0, NULL) != 0)
-			return fault_set(fault, ABOX_E_SYSTEM, 0, "groups", "are still there after having been cleared");
+			return fault_set(fault, ABOX_E_SYSTEM, 0, "groups",
+				"are still there after having been cleared");
 	}
 	if (plan->map == FLAT_MAP_SINGLE)
 		return 0;
@@ -173,7 +178,8 @@ static int make_rules(const struct flat_plan *plan, struct fault *fault)
 	for (uint32_t i = 0; i < plan->n_landlock; i++) {
 		if (access(plan->landlock[i].path, F_OK) < 0 && errno == ENOENT)
 			continue;
-		rules[n_rules++] = (struct landlock_rule){ -EBADF, plan->landlock[i].path, plan->landlock[i].access };
+		rules[n_rules++] =
+			(struct landlock_rule){ -EBADF, plan->landlock[i].path, plan->landlock[i].access };
 	}
 	r = landlock_new(rules, n_rules, scopes, &fd, fault);
 	return r < 0 ? r : move_fd(steal_fd(fd), GUEST_FD_RULES, "landlock", fault);
@@ -230,7 +236,8 @@ static int close_rest(const struct flat_plan *plan, struct fault *fault)
 {
 	unsigned int last = SOURCES_FD + plan->n_steps;
 
-	if (sys_close_range(GUEST_FD_CHANNEL + 1, SOURCES_FD - 1, 0) < 0 || sys_close_range(last + 1, ~0U, 0) < 0)
+	if (sys_close_range(GUEST_FD_CHANNEL + 1, SOURCES_FD - 1, 0) < 0 ||
+		sys_close_range(last + 1, ~0U, 0) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "descriptors", "cannot be closed");
 	return 0;
 }
@@ -271,7 +278,8 @@ static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault 
 	return r;
 }
 
-static int make_ready(const struct flat_plan *plan, struct guest_box *box, int scratch_fd, struct fault *fault)
+static int make_ready(
+	const struct flat_plan *plan, struct guest_box *box, int scratch_fd, struct fault *fault)
 {
 	uint8_t buffer[16];
 	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
@@ -327,7 +335,8 @@ _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_gr
 	if (r == 0) {
 		scratch_fd = fd_move_above(scratch_fd, SOURCES_FD);
 		if (scratch_fd < 0)
-			r = fault_set(&fault, ABOX_E_SYSTEM, -scratch_fd, "scratch", "no descriptor left for it");
+			r = fault_set(
+				&fault, ABOX_E_SYSTEM, -scratch_fd, "scratch", "no descriptor left for it");
 	}
 	if (r == 0)
 		r = make_ready(plan, &box, scratch_fd, &fault);

@@ -10,11 +10,11 @@
 #include "plan/flat.h"
 
 /*
- * What of the host goes into the box, one detached mount a step that uses a source, in descriptors SOURCES_FD + number of
- * the step (the root's: + n_steps), so that the guest can close everything else by range.
+ * What of the host goes into the box, one detached mount a step that uses a source, in descriptors SOURCES_FD
+ * + number of the step (the root's: + n_steps), so that the guest can close everything else by range.
  *
- * A privileged keeper opens them before the guest is cloned, because the guest's ids may not reach the paths. A plain
- * user's guest does it itself, since only in its own mount namespace it may copy mounts.
+ * A privileged keeper opens them before the guest is cloned, because the guest's ids may not reach the paths.
+ * A plain user's guest does it itself, since only in its own mount namespace it may copy mounts.
  */
 #define SOURCES_FD 64
 #define SOURCES_MAX 4096
@@ -24,8 +24,8 @@ int sources_open(const struct flat_plan *plan, struct fault *fault);
 void sources_close(const struct flat_plan *plan);
 int sources_get(const struct flat_plan *plan, uint32_t step);	/* descriptor, SOURCE_ABSENT, or -EBADF */
 
-/* Builds the tree of the plan in the caller's (new, private) mount namespace and makes it the root. *retscratch_fd is the
- * root of the scratch tmpfs. log() is told of optional steps that failed. */
+/* Builds the tree of the plan in the caller's (new, private) mount namespace and makes it the root.
+ * *retscratch_fd is the root of the scratch tmpfs. log() is told of optional steps that failed. */
 typedef void (*tree_log)(const char *message);
 int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, struct fault *fault);
 
@@ -35,7 +35,8 @@ int tree_renew_proc(const struct flat_plan *plan, struct fault *fault);
 /* The guest's side of the clone: never returns. The channel is descriptor GUEST_FD_CHANNEL already. */
 _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group);
 
-/* What keeper and guest say while the id maps are being made: one byte each; the first only where a tool needs it. */
+/* What keeper and guest say while the id maps are being made: one byte each; the first only where a tool
+ * needs it. */
 #define ENTER_MAP_ME 'm'
 #define ENTER_MAPPED 'g'
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Sources: what of the host shows in the box. Promises that what is mounted is of the kind the plan saw, and that no link was
- * followed on the way: the plan holds real paths, and somebody may have put a link there since.
+ * Sources: what of the host shows in the box. Promises that what is mounted is of the kind the plan saw, and
+ * that no link was followed on the way: the plan holds real paths, and somebody may have put a link there
+ * since.
  */
 #include "backend/namespaces/namespaces.h"
 
@@ -56,13 +57,14 @@ static int open_source(const struct flat_source *source, int root_fd, int *retfd
 	if (fstat(fd, &st) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, source->path, "cannot be looked at");
 	if (!kind_matches(source, &st))
-		return fault_set(fault, ABOX_E_NOT_FOUND, 0, source->path, "is not what it was when the plan was made");
+		return fault_set(fault, ABOX_E_NOT_FOUND, 0, source->path,
+			"is not what it was when the plan was made");
 	*retfd = steal_fd(fd);
 	return 0;
 }
 
-static int idmap_source(const struct flat_plan *plan, const struct flat_source *source, int mount_fd, uint32_t flags,
-	struct fault *fault)
+static int idmap_source(const struct flat_plan *plan, const struct flat_source *source, int mount_fd,
+	uint32_t flags, struct fault *fault)
 {
 	struct id_range uids = { source->owner_uid, plan->base_uid + plan->inside_uid, 1 };
 	struct id_range gids = { source->owner_gid, plan->base_gid + plan->inside_gid, 1 };
@@ -97,8 +99,8 @@ static uint32_t mount_flags(const struct flat_source *source, uint32_t attr)
 	return flags;
 }
 
-static int open_slot(const struct flat_plan *plan, uint32_t slot, uint32_t source_index, uint32_t attr, int root_fd,
-	struct fault *fault)
+static int open_slot(const struct flat_plan *plan, uint32_t slot, uint32_t source_index, uint32_t attr,
+	int root_fd, struct fault *fault)
 {
 	const struct flat_source *source = &plan->sources[source_index];
 	_cleanup_(fd_closep) int fd = -EBADF, mount_fd = -EBADF;
@@ -146,7 +148,8 @@ int sources_open(const struct flat_plan *plan, struct fault *fault)
 			return r;
 	}
 	if (plan->root_source >= 0)
-		return open_slot(plan, plan->n_steps, (uint32_t)plan->root_source, FLAT_ATTR_RDONLY, root_fd, fault);
+		return open_slot(
+			plan, plan->n_steps, (uint32_t)plan->root_source, FLAT_ATTR_RDONLY, root_fd, fault);
 	return 0;
 }
 

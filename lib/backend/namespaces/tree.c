@@ -2,13 +2,13 @@
 /*
  * The tree of the box, built step by step from the plan in the guest's own mount namespace.
  *
- * Promises: everything is nosuid, and nodev but for the device nodes of the plan; nothing outside the new root is reached by
- * a link of a hostile root folder (targets are resolved below the root, as if chrooted there); a step that fails ends
- * the start unless the plan calls it optional; when it is done, no mount of the host is left in the namespace but by the
- * binds of the plan.
+ * Promises: everything is nosuid, and nodev but for the device nodes of the plan; nothing outside the new
+ * root is reached by a link of a hostile root folder (targets are resolved below the root, as if chrooted
+ * there); a step that fails ends the start unless the plan calls it optional; when it is done, no mount of
+ * the host is left in the namespace but by the binds of the plan.
  *
- * One tmpfs, the scratch, holds all writable places that count towards the disk limit; it is attached in the old root, so that
- * it can be bound from, and leaves with it.
+ * One tmpfs, the scratch, holds all writable places that count towards the disk limit; it is attached in the
+ * old root, so that it can be bound from, and leaves with it.
  */
 #include "backend/namespaces/namespaces.h"
 
@@ -62,10 +62,12 @@ static int give_to(const struct flat_plan *plan, const struct flat_step *step, i
 	/* what it makes is the guest's: root's, or that of the only id there is */
 	if (plan->map == FLAT_MAP_SINGLE || !(step->attr & FLAT_ATTR_OWNER_BOX))
 		return 0;
-	return fchownat(dir_fd, name, plan->inside_uid, plan->inside_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
+	return fchownat(
+		dir_fd, name, plan->inside_uid, plan->inside_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
 }
 
-/* Security: hostile roots have links everywhere; all of them lead to inside the root (openat2, RESOLVE_IN_ROOT). */
+/* Security: hostile roots have links everywhere; all of them lead to inside the root (openat2,
+ * RESOLVE_IN_ROOT). */
 static int open_inside(const struct tree *tree, const char *target, int flags)
 {
 	return path_open_under(tree->root_fd, target, flags, 0, PATH_IN_ROOT | PATH_FOLLOW);
@@ -158,7 +160,8 @@ static int make_file(const struct tree *tree, const struct flat_step *step, stru
 		return fail(step, -r, "its parent cannot be opened", fault);
 	fd = openat(parent_fd, name, flags, step->mode);
 	if (fd < 0 && errno == EEXIST) {
-		/* Security: what is there is removed, never written through: a hostile root could have put a link */
+		/* Security: what is there is removed, never written through: a hostile root could have put a
+		 * link */
 		if (unlinkat(parent_fd, name, 0) < 0)
 			return fail(step, errno, "cannot replace what is there", fault);
 		fd = openat(parent_fd, name, flags, step->mode);
@@ -214,7 +217,8 @@ static int attach(const struct tree *tree, const struct flat_step *step, int mou
 	return mount_attach(mount_fd, target_fd, step->target, fault);
 }
 
-static int bind_source(const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
+static int bind_source(
+	const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
 {
 	int mount_fd = sources_get(tree->plan, number);
 
@@ -224,8 +228,8 @@ static int bind_source(const struct tree *tree, const struct flat_step *step, ui
 }
 
 /* A folder in the scratch, with mode and owner of the step. */
-static int scratch_folder(const struct tree *tree, const struct flat_step *step, int parent_fd, const char *name,
-	int *retfd, struct fault *fault)
+static int scratch_folder(const struct tree *tree, const struct flat_step *step, int parent_fd,
+	const char *name, int *retfd, struct fault *fault)
 {
 	if (mkdirat(parent_fd, name, step->mode) < 0 && errno != EEXIST)
 		return fail(step, errno, "cannot make a folder in the scratch", fault);
@@ -257,7 +261,8 @@ static int mount_tmpfs(const struct tree *tree, const struct flat_step *step, st
 	int r;
 
 	/* read-only only after the owner was set */
-	r = mount_new_tmpfs(&options, step_flags(step) & ~(uint32_t)MOUNT_READONLY, step->target, &mount_fd, fault);
+	r = mount_new_tmpfs(
+		&options, step_flags(step) & ~(uint32_t)MOUNT_READONLY, step->target, &mount_fd, fault);
 	if (r < 0)
 		return r;
 	if (give_to(tree->plan, step, mount_fd, "") < 0)
@@ -270,13 +275,15 @@ static int mount_tmpfs(const struct tree *tree, const struct flat_step *step, st
 	return attach(tree, step, mount_fd, fault);
 }
 
-/* The guest is in a user namespace, where overlay keeps its marks in user.* attributes or has none at all (and then a
- * folder that was removed and made again would show its old content). */
+/* The guest is in a user namespace, where overlay keeps its marks in user.* attributes or has none at all
+ * (and then a folder that was removed and made again would show its old content). */
 static int new_overlay(const struct tree *tree, const struct flat_step *step, int lower_fd, int *retmount_fd,
 	struct fault *fault)
 {
 	_cleanup_(fd_closep) int base_fd = -EBADF, place_fd = -EBADF, upper_fd = -EBADF, work_fd = -EBADF;
-	struct mount_overlay overlay = { .lower_fds = &lower_fd, .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR };
+	struct mount_overlay overlay = {
+		.lower_fds = &lower_fd, .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR
+	};
 	struct flat_step inner = *step;
 	int r;
 
@@ -287,8 +294,9 @@ static int new_overlay(const struct tree *tree, const struct flat_step *step, in
 		r = scratch_folder(tree, step, base_fd, "upper", &upper_fd, fault);
 	if (r == 0)
 		r = scratch_folder(tree, &inner, base_fd, "work", &work_fd, fault);
-	/* A layer must belong to a mount namespace over which the mounter has power: what a privileged keeper cloned belongs to
-	 * the host's until it is attached here. In the scratch it is as hidden as the upper. */
+	/* A layer must belong to a mount namespace over which the mounter has power: what a privileged keeper
+	 * cloned belongs to the host's until it is attached here. In the scratch it is as hidden as the
+	 * upper. */
 	if (r == 0)
 		r = scratch_folder(tree, &inner, base_fd, "lower", &place_fd, fault);
 	if (r == 0)
@@ -300,7 +308,8 @@ static int new_overlay(const struct tree *tree, const struct flat_step *step, in
 	return mount_new_overlay(&overlay, step_flags(step), step->target, retmount_fd, fault);
 }
 
-static int mount_overlay(const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
+static int mount_overlay(
+	const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
 {
 	_cleanup_(fd_closep) int mount_fd = -EBADF;
 	int lower_fd = sources_get(tree->plan, number), r;
@@ -355,7 +364,8 @@ static bool is_mount_root(int fd)
 	return answer.attributes & SYS_STATX_ATTR_MOUNT_ROOT;
 }
 
-/* Security: the proof that the old root is gone. Were anything left on top of the new root or above it, `..` would lead there. */
+/* Security: the proof that the old root is gone. Were anything left on top of the new root or above it, `..`
+ * would lead there. */
 static int check_root(struct fault *fault)
 {
 	struct sys_statx root, above;
@@ -383,7 +393,8 @@ static int make_readonly(const struct tree *tree, const struct flat_step *step, 
 	if (step->attr & FLAT_ATTR_RECURSIVE)
 		flags |= MOUNT_RECURSIVE;
 	if (is_mount_root(target_fd))
-		return mount_change(target_fd, MOUNT_READONLY | (flags & MOUNT_RECURSIVE), 0, step->target, fault);
+		return mount_change(
+			target_fd, MOUNT_READONLY | (flags & MOUNT_RECURSIVE), 0, step->target, fault);
 	r = mount_clone(target_fd, "", flags | MOUNT_RECURSIVE, step->target, &mount_fd, fault);
 	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
 }
@@ -420,8 +431,8 @@ static int run_step(const struct tree *tree, uint32_t number, struct fault *faul
 	}
 }
 
-/* A folder of the old root for the scratch to lie on: any will do, since all sources are open by now. Not "/", where pivot_root
- * would leave it between the old root and the umount. */
+/* A folder of the old root for the scratch to lie on: any will do, since all sources are open by now. Not
+ * "/", where pivot_root would leave it between the old root and the umount. */
 static int open_old_folder(int *retfd, struct fault *fault)
 {
 	static const char *const names[] = { "/usr", "/tmp", "/etc", "/var", "/dev" };
@@ -494,7 +505,11 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 	int parent_fd = -EBADF;
 	char parent[PATH_MAX] = "";
 	struct tree tree = {
-		.plan = plan, .root_fd = -EBADF, .scratch_fd = -EBADF, .parent_fd = &parent_fd, .parent = parent,
+		.plan = plan,
+		.root_fd = -EBADF,
+		.scratch_fd = -EBADF,
+		.parent_fd = &parent_fd,
+		.parent = parent,
 	};
 	int r;
 
