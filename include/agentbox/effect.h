@@ -282,6 +282,8 @@ ABOX_API int abox_effect_dispatch(abox_effect *effect, abox_error **reterr);
  * @len:      its length
  * @code:     a number beside it, such as the exit or HTTP status
  *
+ * Without memory for the result the outcome cannot be recorded: abox_effect_finish() is ABOX_E_UNRECORDED then.
+ *
  * Threads:  one
  * Return:   0, ABOX_E_INVALID, ABOX_E_MEMORY
  * Since:    0.1

@@ -325,7 +325,7 @@ static int load_result(abox_effect *effect, uint64_t result_seq, abox_error **re
 	size_t len = 0;
 	int r;
 
-	if (!result_seq)
+	if (!result_seq || effect->result_known)
 		return 0;
 	r = engine_load(
 		effect->task->journal, result_seq, false, &data, &len, &effect->code, &reason, reterr);

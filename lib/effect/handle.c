@@ -33,6 +33,22 @@ static int take_text(char **at, const char *value)
 	return 0;
 }
 
+static int fill_result(abox_effect *effect, const struct view_result *from)
+{
+	char *data = malloc(from->len + 1);
+
+	if (!data)
+		return ABOX_E_MEMORY;
+	memcpy(data, from->data, from->len + 1);
+	free(effect->result);
+	effect->result = data;
+	effect->result_len = from->len;
+	effect->has_result = from->present;
+	effect->code = from->code;
+	effect->result_known = true;
+	return take_text(&effect->reason, from->reason);
+}
+
 int effect_fill(abox_effect *effect, const struct view_effect *from)
 {
 	effect->effect_class = from->effect_class;
@@ -49,6 +65,8 @@ int effect_fill(abox_effect *effect, const struct view_effect *from)
 		take_text(&effect->target, from->target) < 0 ||
 		take_text(&effect->approval, from->approval) < 0)
 		return ABOX_E_MEMORY;
+	if (from->result_seq && from->result)
+		return fill_result(effect, from->result);
 	return 0;
 }
 
@@ -203,6 +221,7 @@ int abox_effect_set_result(abox_effect *effect, const void *data, size_t len, in
 		return ABOX_E_INVALID;
 	if (data) {
 		copy = malloc(len + 1);
+		effect->result_lost = !copy;
 		if (!copy)
 			return ABOX_E_MEMORY;
 		if (len)
@@ -342,6 +361,8 @@ int abox_effect_finish(abox_effect *effect, int done, const char *reason, abox_e
 			"there is no dispatched try to finish");
 	step.journal = effect->task->journal;
 	step.asker = effect->task;
+	if (effect->result_lost && done != ABOX_DONE_UNCLEAR)
+		return not_recorded(effect, reterr, "there was no memory to keep the result");
 	/* Blob first, then record, then sync, then tell. */
 	r = engine_store(step.journal, effect->has_result ? effect->result : NULL, effect->result_len,
 		&call.result, &call.blob, reterr);

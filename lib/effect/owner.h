@@ -60,6 +60,8 @@ struct abox_effect {
 	int state;
 	uint32_t try;
 	int32_t code;
+	bool result_known;	/* taken from the view: no need to read the record */
+	bool result_lost;	/* there was no memory to keep it: nothing may be told without it */
 	bool has_result;
 	bool replayed;
 	bool retryable;

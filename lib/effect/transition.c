@@ -139,6 +139,14 @@ static int apply_step(struct view *view, const struct fact *fact)
 	return 0;
 }
 
+static void drop_result(struct view *view, struct view_effect *effect)
+{
+	if (effect->result)
+		view->kept_bytes -= sizeof(*effect->result) + effect->result->len;
+	view_result_free(effect->result);
+	effect->result = NULL;
+}
+
 /* Effects that are not final stay (effects 1.11), with the keys that lead to them. */
 static void task_forget(struct view *view, struct view_task *task)
 {
@@ -152,6 +160,7 @@ static void task_forget(struct view *view, struct view_task *task)
 			*last = effect;
 			last = &effect->next;
 		} else {
+			drop_result(view, effect);
 			map_remove_string(&view->effects, effect->id);
 			view_effect_free(effect);
 		}
@@ -486,6 +495,36 @@ static bool outcome_is_welcome(const struct view_effect *effect, const struct fa
 	       (effect->state == ABOX_EFFECT_DISPATCHED || effect->state == ABOX_EFFECT_UNKNOWN);
 }
 
+#define KEPT_RESULT_BYTES 2048
+#define KEPT_BYTES (4u << 20)
+
+/*
+ * Small results stay at hand, so that a repeat costs no reading; the record remains what counts, and is read
+ * where there is none here. Lack of memory is no failure.
+ */
+static void keep_result(struct view *view, struct view_effect *effect, const struct fact *fact)
+{
+	struct view_result *result;
+
+	drop_result(view, effect);
+	if (fact->result_blob || fact->result.len > KEPT_RESULT_BYTES || view->kept_bytes > KEPT_BYTES)
+		return;
+	result = calloc(1, sizeof(*result) + fact->result.len + 1);
+	if (!result)
+		return;
+	if (fact->reason && !(result->reason = strdup(fact->reason))) {
+		free(result);
+		return;
+	}
+	if (fact->result.len)
+		memcpy(result->data, fact->result.data, fact->result.len);
+	result->len = fact->result.len;
+	result->code = (int32_t)fact->code;
+	result->present = fact->result.data != NULL;
+	view->kept_bytes += sizeof(*result) + result->len;
+	effect->result = result;
+}
+
 /* Fenced or not: the epoch of an outcome is not looked at (effects 1.5). */
 static int apply_outcome(struct view *view, const struct fact *fact)
 {
@@ -496,6 +535,7 @@ static int apply_outcome(struct view *view, const struct fact *fact)
 	effect->state = fact->kind == FACT_EFFECT_COMMITTED ? ABOX_EFFECT_COMMITTED : ABOX_EFFECT_FAILED;
 	effect->state_seq = fact->seq;
 	effect->result_seq = fact->seq;
+	keep_result(view, effect, fact);
 	effect->retryable = fact->retryable != 0;
 	effect->maybe = effect->maybe || fact->maybe;
 	effect->overridden = false;
@@ -536,6 +576,7 @@ static int apply_verdict(struct view *view, const struct fact *fact)
 	switch (fact->state) {
 	case ABOX_EFFECT_COMMITTED:
 		effect->result_seq = fact->seq;
+		keep_result(view, effect, fact);
 		break;
 	case ABOX_EFFECT_ABSENT:
 		effect->maybe = false; /* said of the effect, not of one try */

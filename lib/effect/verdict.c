@@ -195,6 +195,8 @@ static int ask_outside(abox_task *task, const char *id, abox_effect_check_fn che
 	verdict->state_seq = effect->state_seq;
 	/* Without any lock: it may take as long as it wants. */
 	found = check_fn(effect, userdata);
+	if (effect->result_lost)
+		return ABOX_E_MEMORY;
 	verdict->state = found == ABOX_FOUND_COMMITTED ? ABOX_EFFECT_COMMITTED
 			 : found == ABOX_FOUND_ABSENT  ? ABOX_EFFECT_ABSENT
 						       : ABOX_EFFECT_UNKNOWN;

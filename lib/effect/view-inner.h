@@ -13,6 +13,7 @@ void view_free_list(char **list);
 size_t view_list_len(char *const *list);
 char *view_scope_key(const void *key, size_t len, bool derived, size_t *retlen);
 
+void view_result_free(struct view_result *result);
 void view_effect_free(struct view_effect *effect);
 void view_approval_free(struct view_approval *approval);
 void view_stage_free(struct view_stage *stage);

@@ -90,8 +90,16 @@ char *view_scope_key(const void *key, size_t len, bool derived, size_t *retlen)
 
 /* ---- release ---- */
 
+void view_result_free(struct view_result *result)
+{
+	if (result)
+		free(result->reason);
+	free(result);
+}
+
 void view_effect_free(struct view_effect *effect)
 {
+	view_result_free(effect->result);
 	free(effect->id);
 	free(effect->scope_key);
 	free(effect->target);

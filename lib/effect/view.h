@@ -52,10 +52,19 @@ struct view_effect {
 	bool credit;		/* its first dispatch was approved at the boundary */
 	bool allowed;		/* an ambiguous wish that somebody called new */
 	bool bound;		/* its step stands in the boundary record */
+	struct view_result *result;	/* the stored result, when it is small and was seen; else NULL */
 	bool bound_away;	/* an ambiguous wish that was claimed: its key leads elsewhere */
 	bool misfit;		/* a record about it fits no rule: it must not be touched */
 	uint32_t late;		/* outcomes that came after a verdict */
 	int64_t room;		/* reserved for its outcome and not yet given back (effects 0.6) */
+};
+
+struct view_result {
+	char *reason;
+	size_t len;
+	int32_t code;
+	bool present;
+	char data[];		/* with a NUL behind */
 };
 
 struct view_alias {		/* a reworded wish bound to an earlier effect for good */
@@ -158,6 +167,7 @@ struct view {
 	struct view_task *first_task, **last_task;
 	uint64_t seq;
 	uint64_t max_time_usec;		/* newest wall time in any record (effects 1.10) */
+	size_t kept_bytes;		/* in small results, bounded */
 	bool keep_all;			/* closed tasks keep their effects: for lists and reports */
 };
 
