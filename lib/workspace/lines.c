@@ -241,6 +241,9 @@ int lines_diff(const char *was, size_t was_len, const char *now, size_t now_len,
 	struct edits edits = {0};
 	int r;
 
+	/* Nothing is an empty text. */
+	was = was ? was : "";
+	now = now ? now : "";
 	r = split(was, was_len, &a);
 	if (r >= 0)
 		r = split(now, now_len, &b);
