@@ -9,6 +9,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +55,26 @@ static void report_left(struct gc_report *report, const char *what, int sys_errn
 }
 
 /*
+ * What v1 has instead of cgroup.kill. The keeper is dead and so is whatever it had started; what is still a
+ * member of a group that bears the box's id was put there by somebody, and goes as with cgroup.kill.
+ */
+static void kill_members(int group_fd)
+{
+	_cleanup_(freep) char *members = NULL;
+	char *save = NULL;
+
+	if (file_read_text(group_fd, "cgroup.procs", 1 << 20, &members, NULL) < 0)
+		return;
+	for (char *line = strtok_r(members, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		long pid = strtol(line, NULL, 10);
+
+		/* 0 is a process that our pid namespace does not show, and means our own group to kill(). */
+		if (pid > 1 && pid <= INT_MAX)
+			kill((pid_t)pid, SIGKILL);
+	}
+}
+
+/*
  * A group of a box whose guest has just died may hold dying processes for a moment; cgroup.kill hurries those
  * that would not go by themselves. There is no event for "empty" that v1 and v2 share, so it is tried again,
  * for a bounded time.
@@ -62,16 +84,19 @@ static int remove_group(const char *path)
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), GROUP_TIMEOUT_USEC);
 	_cleanup_(fd_closep) int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct timespec pause = { .tv_nsec = 2 * 1000 * 1000 };
+	bool killed;
+	int r;
 
 	if (fd < 0)
 		return errno == ENOENT ? 0 : -errno;
 	file_write_text(fd, "cgroup.freeze", "0");
-	file_write_text(fd, "cgroup.kill", "1");
+	killed = file_write_text(fd, "cgroup.kill", "1") >= 0;
 	for (;;) {
-		if (rmdir(path) == 0 || errno == ENOENT)
-			return 0;
-		if (errno != EBUSY || clock_monotonic_usec() >= deadline)
-			return -errno;
+		r = rmdir(path) == 0 || errno == ENOENT ? 0 : -errno;
+		if (r != -EBUSY || clock_monotonic_usec() >= deadline)
+			return r;
+		if (!killed)
+			kill_members(fd);
 		nanosleep(&pause, NULL);
 	}
 }

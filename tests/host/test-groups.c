@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * T16-4, B79: groups that somebody has made below a box's own, with processes in them, go with the box, in bounded time.
+ */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+#define MAX_GROUPS 8
+#define LEVELS 2
+
+struct groups {
+	char id[64];
+	char paths[MAX_GROUPS][512];	/* the box's own group in each hierarchy */
+	int n;
+	pid_t sleepers[MAX_GROUPS * LEVELS];
+	int n_sleepers;
+};
+
+static struct groups *walking;
+
+static int add_group(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	if (type == FTW_D && strstr(path + ftw->base, walking->id) && walking->n < MAX_GROUPS)
+		snprintf(walking->paths[walking->n++], sizeof(walking->paths[0]), "%s", path);
+	return 0;
+}
+
+static void find_groups(struct groups *groups, abox_sandbox *box)
+{
+	memset(groups, 0, sizeof(*groups));
+	snprintf(groups->id, sizeof(groups->id), "%s", abox_sandbox_get_id(box));
+	walking = groups;
+	nftw("/sys/fs/cgroup", add_group, 32, FTW_PHYS);
+	if (groups->n == 0)
+		cr_skip_test("needs control groups that root may make");
+}
+
+static int write_file(const char *folder, const char *name, const char *text)
+{
+	char path[800];
+	int fd, r;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	r = write(fd, text, strlen(text)) < 0 ? -1 : 0;
+	close(fd);
+	return r;
+}
+
+/* A process in the group; below the fork only calls, the answer is its membership. */
+static pid_t sleeper_in(const char *folder)
+{
+	pid_t pid = fork();
+	char text[16];
+
+	if (pid == 0) {
+		alarm(120);
+		for (;;)
+			pause();
+	}
+	snprintf(text, sizeof(text), "%d", (int)pid);
+	if (pid > 0 && write_file(folder, "cgroup.procs", text) < 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		return -1;
+	}
+	return pid;
+}
+
+/* Two levels below each of the box's groups, a process in each. */
+static void fill_groups(struct groups *groups)
+{
+	for (int i = 0; i < groups->n; i++) {
+		char folder[700];
+
+		snprintf(folder, sizeof(folder), "%s", groups->paths[i]);
+		for (int level = 0; level < LEVELS; level++) {
+			pid_t pid;
+
+			strcat(folder, level ? "/lower" : "/upper");
+			cr_assert_eq(mkdir(folder, 0755), 0, "%s: %s", folder, strerror(errno));
+			pid = sleeper_in(folder);
+			cr_assert_gt(pid, 0, "%s: %s", folder, strerror(errno));
+			groups->sleepers[groups->n_sleepers++] = pid;
+		}
+	}
+}
+
+/* The control of what follows: all of it is there and lives. */
+static void assert_filled(const struct groups *groups)
+{
+	for (int i = 0; i < groups->n; i++)
+		cr_assert_eq(access(groups->paths[i], F_OK), 0, "%s", groups->paths[i]);
+	for (int i = 0; i < groups->n_sleepers; i++)
+		cr_assert(!pid_is_gone(groups->sleepers[i]));
+}
+
+/* Ends what is left, so that a failed test leaves nothing either; says how many had to be. */
+static int clear_up(struct groups *groups)
+{
+	int alive = 0;
+
+	for (int i = 0; i < groups->n; i++)
+		for (int level = LEVELS; level >= 0; level--) {
+			char folder[700];
+
+			snprintf(folder, sizeof(folder), "%s%s", groups->paths[i],
+				level == 2 ? "/upper/lower" : level ? "/upper" : "");
+			write_file(folder, "cgroup.freeze", "0");
+		}
+	for (int i = 0; i < groups->n_sleepers; i++) {
+		alive += !pid_is_gone(groups->sleepers[i]);
+		kill(groups->sleepers[i], SIGKILL);
+		waitpid(groups->sleepers[i], NULL, 0);
+	}
+	for (int i = 0; i < groups->n; i++)
+		for (int level = LEVELS; level >= 0; level--) {
+			char folder[700];
+
+			snprintf(folder, sizeof(folder), "%s%s", groups->paths[i],
+				level == 2 ? "/upper/lower" : level ? "/upper" : "");
+			rmdir(folder);
+		}
+	return alive;
+}
+
+static void expect_removed(const struct groups *groups)
+{
+	for (int i = 0; i < groups->n; i++)
+		cr_expect(access(groups->paths[i], F_OK) < 0, "%s is still there", groups->paths[i]);
+}
+
+/* T16-4, B79: stop ends the processes and removes both levels. */
+Test(groups, T16_4_stop_removes_lower_groups, .timeout = 60)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box;
+	struct groups groups;
+	char *report = NULL;
+	double start;
+	int r;
+
+	needs("root");
+	box = box_of("{}");
+	find_groups(&groups, box);
+	fill_groups(&groups);
+	assert_filled(&groups);
+	start = clock_seconds();
+	r = abox_sandbox_stop(box, ABOX_STOP_CANCEL, &report, NULL);
+	cr_expect_eq(r, 0, "%s: %s", abox_code_name(r), report ? report : "");
+	cr_expect_lt(clock_seconds() - start, 20);
+	abox_free(report);
+	expect_removed(&groups);
+	cr_expect_eq(clear_up(&groups), 0);
+	abox_sandbox_unref(box);
+	assert_no_leaks(before);
+}
+
+/* B79: what is frozen thaws to die. */
+Test(groups, B79_stop_removes_frozen_groups, .timeout = 60)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box;
+	struct groups groups;
+	char *report = NULL;
+	int frozen = 0, r;
+
+	needs("root");
+	box = box_of("{}");
+	find_groups(&groups, box);
+	fill_groups(&groups);
+	for (int i = 0; i < groups.n; i++) {
+		char folder[700];
+
+		snprintf(folder, sizeof(folder), "%s/upper/lower", groups.paths[i]);
+		frozen += write_file(folder, "cgroup.freeze", "1") == 0;
+	}
+	assert_filled(&groups);
+	r = abox_sandbox_stop(box, ABOX_STOP_CANCEL, &report, NULL);
+	cr_expect_eq(r, 0, "%d frozen: %s: %s", frozen, abox_code_name(r), report ? report : "");
+	abox_free(report);
+	expect_removed(&groups);
+	cr_expect_eq(clear_up(&groups), 0);
+	abox_sandbox_unref(box);
+	assert_no_leaks(before);
+	if (!frozen)
+		cr_skip_test("needs cgroup2 to freeze with");
+}
+
+static bool pid_gone(void *pid)
+{
+	return pid_is_gone(*(pid_t *)pid);
+}
+
+/* B79: a keeper that was killed leaves them to gc, which has the same bound. */
+Test(groups, B79_gc_removes_lower_groups, .timeout = 90)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box;
+	struct groups groups;
+	char *report = NULL;
+	pid_t keeper;
+	double start;
+	int r;
+
+	needs("root");
+	box = box_of("{}");
+	find_groups(&groups, box);
+	fill_groups(&groups);
+	assert_filled(&groups);
+	keeper = keeper_pid(groups.id);
+	cr_assert_gt(keeper, 1);
+	cr_assert_eq(kill(keeper, SIGKILL), 0);
+	cr_assert(wait_until(pid_gone, &keeper, 10000));
+	start = clock_seconds();
+	r = abox_sandbox_gc(&report, NULL);
+	cr_expect_eq(r, 0, "%s: %s", abox_code_name(r), report ? report : "");
+	cr_expect_lt(clock_seconds() - start, 30);
+	abox_free(report);
+	expect_removed(&groups);
+	cr_expect_eq(clear_up(&groups), 0);
+	abox_sandbox_unref(box);
+	cr_assert_geq(abox_sandbox_gc(NULL, NULL), 0);
+	assert_no_leaks(before);
+}
