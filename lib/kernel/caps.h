@@ -18,6 +18,7 @@ enum {
 	CAPS_SYS_ADMIN = 21,
 	CAPS_SYS_RESOURCE = 24,
 	CAPS_MKNOD = 27,
+	CAPS_SETFCAP = 31,
 };
 #define CAPS_BIT(cap) (1ULL << (cap))
 

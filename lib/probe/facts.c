@@ -221,6 +221,11 @@ static void explain_after_clone(struct host_facts *facts, const struct trial *tr
 			"(kernel.apparmor_restrict_unprivileged_userns is 1)",
 			"install an AppArmor profile with `userns,` for the program, or "
 			"sysctl -w kernel.apparmor_restrict_unprivileged_userns=0");
+	/* Since Linux 5.12, so that no file of root can be given capabilities from below. */
+	else if (trial->map > 0 && error == EPERM && facts->uid == 0 && !(facts->caps & CAPS_BIT(CAPS_SETFCAP)))
+		block(facts,
+			"root may not be mapped into a new user namespace without CAP_SETFCAP",
+			"run as a plain user, or start the container with --cap-add SETFCAP");
 	else if (trial->map > 0 && error == EPERM)
 		block(facts,
 			"the ids of this process cannot be mapped: its own user namespace does not know them",
