@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * T16-4, B79: groups that somebody has made below a box's own, with processes in them, go with the box, in bounded time.
+ * T16-4, B79: groups that somebody has made below a box's own, with processes in them, go with the box, in
+ * bounded time.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -21,7 +22,7 @@
 
 struct groups {
 	char id[64];
-	char paths[MAX_GROUPS][512];	/* the box's own group in each hierarchy */
+	char paths[MAX_GROUPS][512]; /* the box's own group in each hierarchy */
 	int n;
 	pid_t sleepers[MAX_GROUPS * LEVELS];
 	int n_sleepers;
@@ -119,7 +120,9 @@ static int clear_up(struct groups *groups)
 			char folder[700];
 
 			snprintf(folder, sizeof(folder), "%s%s", groups->paths[i],
-				level == 2 ? "/upper/lower" : level ? "/upper" : "");
+				level == 2 ? "/upper/lower"
+				: level    ? "/upper"
+					   : "");
 			write_file(folder, "cgroup.freeze", "0");
 		}
 	for (int i = 0; i < groups->n_sleepers; i++) {
@@ -132,7 +135,9 @@ static int clear_up(struct groups *groups)
 			char folder[700];
 
 			snprintf(folder, sizeof(folder), "%s%s", groups->paths[i],
-				level == 2 ? "/upper/lower" : level ? "/upper" : "");
+				level == 2 ? "/upper/lower"
+				: level    ? "/upper"
+					   : "");
 			rmdir(folder);
 		}
 	return alive;
