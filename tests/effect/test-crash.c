@@ -442,5 +442,5 @@ Test(crash, failing_allocations)
 {
 	int stride = test_long() ? 1 : 7;
 
-	cr_assert_gt(loop(FAIL_ALLOCATION, 0, stride, "no memory at"), 500);
+	cr_assert_gt(loop(FAIL_ALLOCATION, 0, stride, "no memory at"), 300);
 }
