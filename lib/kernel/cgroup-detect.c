@@ -328,21 +328,24 @@ static void explain(const struct hierarchies *hierarchies, struct cgroup_layout 
 	snprintf(layout->remedy, sizeof(layout->remedy), "%s", remedy);
 }
 
-void cgroup_detect_by(const char *mountinfo, const char *own, struct cgroup_layout *ret)
+int cgroup_detect_by(const char *mountinfo, const char *own, struct cgroup_layout *ret)
 {
 	_cleanup_(clear) struct hierarchies hierarchies = { .n = 0 };
+	int r;
 
 	memset(ret, 0, sizeof(*ret));
-	if (read_hierarchies(mountinfo, own, &hierarchies) < 0) {
+	r = read_hierarchies(mountinfo, own, &hierarchies);
+	if (r < 0) {
 		snprintf(ret->reason, sizeof(ret->reason), "%s or %s cannot be read", mountinfo, own);
-		return;
+		return r == -ENOMEM ? r : 0;
 	}
 	detect_v1(&hierarchies, ret);
 	detect_v2(&hierarchies, ret);
 	explain(&hierarchies, ret);
+	return 0;
 }
 
-void cgroup_detect(struct cgroup_layout *ret)
+int cgroup_detect(struct cgroup_layout *ret)
 {
-	cgroup_detect_by("/proc/self/mountinfo", "/proc/self/cgroup", ret);
+	return cgroup_detect_by("/proc/self/mountinfo", "/proc/self/cgroup", ret);
 }

@@ -35,10 +35,11 @@ struct cgroup_layout {
 	char reason[256];	/* why limits or the tree are not possible; "" when both are */
 	char remedy[256];
 };
-/* Library. What this process could use. Reads only (access(2), no trial groups). Always fills *ret. */
-void cgroup_detect(struct cgroup_layout *ret);
+/* Library. What this process could use. Reads only (access(2), no trial groups). Always fills *ret.
+ * 0, or -ENOMEM: then what was found is less than there is. */
+int cgroup_detect(struct cgroup_layout *ret);
 /* The same from other files than those of /proc/self: for tests of hosts that are not this one. */
-void cgroup_detect_by(const char *mountinfo, const char *own, struct cgroup_layout *ret);
+int cgroup_detect_by(const char *mountinfo, const char *own, struct cgroup_layout *ret);
 void cgroup_layout_pack(struct pack_writer *writer, const struct cgroup_layout *layout);
 void cgroup_layout_unpack(struct pack_reader *reader, struct cgroup_layout *ret);
 

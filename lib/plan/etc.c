@@ -96,12 +96,16 @@ static void add_file(struct plan_builder *builder, const char *name)
 	const char *path = builder_text(builder, "/etc/%s", name);
 	struct stat st;
 	size_t len;
+	int r;
 
 	/* Only what every user may read: a box of root gets nothing that a stranger on the host would not
 	 * get. */
 	if (!realpath(path, host) || stat(host, &st) < 0 || !S_ISREG(st.st_mode) || !(st.st_mode & S_IROTH))
 		return;
-	if (st.st_size <= COPY_MAX && file_read_text(AT_FDCWD, host, COPY_MAX, &content, &len) == 0) {
+	r = st.st_size <= COPY_MAX ? file_read_text(AT_FDCWD, host, COPY_MAX, &content, &len) : -EFBIG;
+	if (r == -ENOMEM)
+		builder->failed = true;
+	if (r == 0) {
 		builder_file(builder, path, 0644, builder_bytes(builder, content, len), len);
 		return;
 	}
@@ -124,6 +128,8 @@ static void add_versioned_folders(struct plan_builder *builder)
 	DIR *dir = opendir("/etc");
 	struct dirent *entry;
 
+	if (!dir && errno == ENOMEM)
+		builder->failed = true;
 	while (dir && (entry = readdir(dir)))
 		for (size_t i = 0; i < ELEMENTSOF(public_prefixes); i++)
 			if (string_starts_with(entry->d_name, public_prefixes[i]) && !listed(entry->d_name)) {

@@ -17,6 +17,7 @@
 
 #define BOX_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+/* Groups besides our own, or -1 for lack of memory. */
 static int n_foreign_groups(gid_t own)
 {
 	_cleanup_(freep) gid_t *groups = NULL;
@@ -27,7 +28,7 @@ static int n_foreign_groups(gid_t own)
 		return 0;
 	groups = calloc((size_t)n, sizeof(*groups));
 	if (!groups)
-		return n;
+		return -1;
 	n = getgroups(n, groups);
 	for (int i = 0; i < n; i++)
 		if (groups[i] != own)
@@ -72,6 +73,8 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 	struct flat_plan *flat = &builder->flat;
 	int n_groups = n_foreign_groups(facts->gid);
 
+	if (n_groups < 0)
+		return ABOX_E_MEMORY;
 	flat->host_is_root = facts->userns == USERNS_ROOT;
 	flat->outside_uid = facts->uid;
 	flat->outside_gid = facts->gid;
@@ -106,23 +109,23 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 	return 0;
 }
 
-static const char *env_override(const struct plan_builder *builder, const char *name)
-{
-	const char *member, *value;
+struct variable {
+	const char *name, *value;
+};
 
-	for (size_t i = 0; spec_map_string(builder->spec, i, &member, &value, "/env"); i++)
-		if (strcmp(member, name) == 0)
-			return value;
-	return NULL;
+static bool has_variable(const struct variable *list, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(list[i].name, name) == 0)
+			return true;
+	return false;
 }
 
 static int build_env(struct plan_builder *builder)
 {
 	struct flat_plan *flat = &builder->flat;
 	const char *user = flat->inside_uid == 0 ? "root" : "agent";
-	const struct {
-		const char *name, *value;
-	} base[] = {
+	const struct variable base[] = {
 		{ "PATH", BOX_PATH },
 		{ "HOME", flat->home },
 		{ "USER", user },
@@ -133,16 +136,23 @@ static int build_env(struct plan_builder *builder)
 		{ "TMPPREFIX", "/tmp/zsh" },
 	};
 	size_t n_spec = spec_count(builder->spec, "/env"), n = 0;
-	const char *name, *value, **env;
+	_cleanup_(freep) struct variable *own = calloc(n_spec + 1, sizeof(*own));
+	const char **env;
+
+	if (!own)
+		return ABOX_E_MEMORY;
+	for (size_t i = 0; i < n_spec; i++) /* fails for lack of memory only: none is left out */
+		if (!spec_map_string(builder->spec, i, &own[i].name, &own[i].value, "/env"))
+			return ABOX_E_MEMORY;
 
 	env = calloc(ELEMENTSOF(base) + n_spec + 1, sizeof(*env));
 	if (!env)
 		return ABOX_E_MEMORY;
 	for (size_t i = 0; i < ELEMENTSOF(base); i++)
-		if (!env_override(builder, base[i].name))
+		if (!has_variable(own, n_spec, base[i].name))
 			env[n++] = builder_text(builder, "%s=%s", base[i].name, base[i].value);
-	for (size_t i = 0; spec_map_string(builder->spec, i, &name, &value, "/env"); i++)
-		env[n++] = builder_text(builder, "%s=%s", name, value);
+	for (size_t i = 0; i < n_spec; i++)
+		env[n++] = builder_text(builder, "%s=%s", own[i].name, own[i].value);
 	flat->env = env;
 	return 0;
 }

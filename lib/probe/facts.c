@@ -40,13 +40,24 @@ static void read_kernel(struct host_facts *facts)
 	}
 }
 
+/* Security: a file that could not be read for lack of memory is not one that says nothing: the box would get
+ * less than this host can give, as an id of root's own instead of a high one. It is told once, at the end. */
+static int read_text(struct host_facts *facts, const char *path, char **rettext)
+{
+	int r = file_read_text(AT_FDCWD, path, MAX_TEXT, rettext, NULL);
+
+	if (r == -ENOMEM)
+		facts->no_memory = true;
+	return r;
+}
+
 /* The last id that is mapped without a gap from 0; the initial namespace has them all. */
-static uint64_t ids_from_zero(const char *file)
+static uint64_t ids_from_zero(struct host_facts *facts, const char *file)
 {
 	_cleanup_(freep) char *text = NULL;
 	unsigned long long inside, outside, count;
 
-	if (file_read_text(AT_FDCWD, file, MAX_TEXT, &text, NULL) < 0 ||
+	if (read_text(facts, file, &text) < 0 ||
 		sscanf(text, "%llu %llu %llu", &inside, &outside, &count) != 3)
 		return 0;
 	return inside == 0 ? count : 0;
@@ -62,16 +73,16 @@ static void read_identity(struct host_facts *facts)
 	if (caps_read(&caps) == 0)
 		facts->caps = caps.effective;
 	facts->is_root = facts->uid == 0 && (facts->caps & needed) == needed;
-	facts->in_userns = ids_from_zero("/proc/self/uid_map") != UINT32_MAX ||
-			   ids_from_zero("/proc/self/gid_map") != UINT32_MAX;
+	facts->in_userns = ids_from_zero(facts, "/proc/self/uid_map") != UINT32_MAX ||
+			   ids_from_zero(facts, "/proc/self/gid_map") != UINT32_MAX;
 }
 
-static bool has_outer_filter(void)
+static bool has_outer_filter(struct host_facts *facts)
 {
 	_cleanup_(freep) char *text = NULL;
 	const char *line;
 
-	if (file_read_text(AT_FDCWD, "/proc/self/status", MAX_TEXT, &text, NULL) < 0)
+	if (read_text(facts, "/proc/self/status", &text) < 0)
 		return false;
 	line = strstr(text, "\nSeccomp:");
 	return line && strtol(line + 9, NULL, 10) != 0;
@@ -88,20 +99,20 @@ static void read_calls(struct host_facts *facts)
 	fd_close(fd);
 	facts->landlock_abi = landlock_abi();
 	facts->seccomp = syscall(SYS_seccomp, 2 /* SECCOMP_GET_ACTION_AVAIL */, 0, &errno_action) == 0;
-	facts->outer_seccomp = has_outer_filter();
+	facts->outer_seccomp = has_outer_filter(facts);
 	facts->time_ns = access("/proc/self/ns/time", F_OK) == 0;
 }
 
 /* The first range of /etc/subuid that is large enough: lines of name:start:count, where the name may be a
  * number. */
-static bool find_subids(const char *file, const char *user, uint32_t uid, struct id_range *ret)
+static bool find_subids(struct host_facts *facts, const char *file, const char *user, struct id_range *ret)
 {
 	_cleanup_(freep) char *text = NULL;
 	char number[16], *line, *state;
 
-	if (file_read_text(AT_FDCWD, file, MAX_TEXT, &text, NULL) < 0)
+	if (read_text(facts, file, &text) < 0)
 		return false;
-	snprintf(number, sizeof(number), "%u", uid);
+	snprintf(number, sizeof(number), "%u", facts->uid);
 	for (line = strtok_r(text, "\n", &state); line; line = strtok_r(NULL, "\n", &state)) {
 		char *colon = strchr(line, ':');
 		unsigned long start, count;
@@ -122,14 +133,18 @@ static bool has_subids(struct host_facts *facts)
 {
 	struct passwd entry, *found = NULL;
 	char buffer[4096];
+	int r;
 
 	/* The look-up of the name may ask a directory server: only where it can be of use. */
 	if (access("/etc/subuid", R_OK) < 0 || !userns_has_tools())
 		return false;
-	if (getpwuid_r(facts->uid, &entry, buffer, sizeof(buffer), &found) != 0)
+	r = getpwuid_r(facts->uid, &entry, buffer, sizeof(buffer), &found);
+	if (r != 0)
 		found = NULL;
-	return find_subids("/etc/subuid", found ? found->pw_name : "", facts->uid, &facts->subuid) &&
-		find_subids("/etc/subgid", found ? found->pw_name : "", facts->uid, &facts->subgid);
+	if (r == ENOMEM)
+		facts->no_memory = true;
+	return find_subids(facts, "/etc/subuid", found ? found->pw_name : "", &facts->subuid) &&
+		find_subids(facts, "/etc/subgid", found ? found->pw_name : "", &facts->subgid);
 }
 
 static void read_mapping(struct host_facts *facts)
@@ -152,11 +167,11 @@ static void block(struct host_facts *facts, const char *blocker, const char *rem
 	snprintf(facts->remedy, sizeof(facts->remedy), "%s", remedy);
 }
 
-static bool knob_is(const char *path, long value)
+static bool knob_is(struct host_facts *facts, const char *path, long value)
 {
 	_cleanup_(freep) char *text = NULL;
 
-	return file_read_text(AT_FDCWD, path, 4096, &text, NULL) == 0 && strtol(text, NULL, 10) == value;
+	return read_text(facts, path, &text) == 0 && strtol(text, NULL, 10) == value;
 }
 
 /* /proc/sys/user/max_KIND_namespaces = 0 is how an administrator switches a kind off. */
@@ -168,7 +183,7 @@ static bool explain_limits(struct host_facts *facts)
 		char path[64], blocker[128], remedy[128];
 
 		snprintf(path, sizeof(path), "/proc/sys/user/max_%s_namespaces", kinds[i]);
-		if (!knob_is(path, 0))
+		if (!knob_is(facts, path, 0))
 			continue;
 		snprintf(blocker, sizeof(blocker),
 			"user.max_%s_namespaces is 0: this kind of namespace is switched off", kinds[i]);
@@ -185,7 +200,7 @@ static void explain_clone(struct host_facts *facts, int error)
 
 	if (explain_limits(facts))
 		return;
-	if (knob_is("/proc/sys/kernel/unprivileged_userns_clone", 0) && !facts->is_root)
+	if (knob_is(facts, "/proc/sys/kernel/unprivileged_userns_clone", 0) && !facts->is_root)
 		block(facts,
 			"kernel.unprivileged_userns_clone is 0: plain users may not make user namespaces",
 			"sysctl -w kernel.unprivileged_userns_clone=1");
@@ -216,7 +231,7 @@ static void explain_after_clone(struct host_facts *facts, const struct trial *tr
 	char text[128];
 
 	/* Ubuntu's restriction lets the namespace come about, but gives it no capabilities. */
-	if (knob_is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1) && !facts->is_root)
+	if (knob_is(facts, "/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 1) && !facts->is_root)
 		block(facts, "AppArmor gives user namespaces of plain users no capabilities "
 			"(kernel.apparmor_restrict_unprivileged_userns is 1)",
 			"install an AppArmor profile with `userns,` for the program, or "
@@ -255,7 +270,7 @@ static void explain_after_clone(struct host_facts *facts, const struct trial *tr
 static void judge(struct host_facts *facts, const struct trial *trial)
 {
 	facts->namespaces = trial->clone == 0 && trial->map == 0 && access("/proc/self/ns/net", F_OK) == 0 &&
-		!knob_is("/proc/sys/user/max_net_namespaces", 0);
+		!knob_is(facts, "/proc/sys/user/max_net_namespaces", 0);
 	facts->new_mount_api = trial->mount == 0 && trial->setattr == 0;
 	facts->proc_mount = trial->proc == 0;
 	facts->overlay = trial->overlay == 0;
@@ -294,7 +309,8 @@ int host_facts_read(struct host_facts *ret, abox_error **reterr)
 			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PROBE, "trial", -r, "cannot try namespaces");
 	judge(&facts, &trial);
 	read_mapping(&facts);
-	cgroup_detect(&facts.cgroup);
+	if (cgroup_detect(&facts.cgroup) < 0 || facts.no_memory)
+		return ABOX_E_MEMORY;
 	/* Scope and group are equally sound. The scope costs a command nothing, a group a folder and a slower clone, and its
 	 * commands cannot inherit the filter from their shepherd (which then has no clone3). */
 	if (facts.landlock_abi >= 6)

@@ -57,11 +57,13 @@ struct host_facts {
 
 	struct cgroup_layout cgroup;
 	enum kill_way kill;
+
+	bool no_memory;			/* something could not be read for lack of it */
 };
 
 /* Reads and tries; changes nothing on the host (what it tries happens in a child process that ends before it
  * returns and that the host's wait(-1) does not see). About a millisecond. What cannot be found out is false.
- * 0, ABOX_E_SYSTEM when not even the child could be tried for lack of memory. */
+ * 0, ABOX_E_MEMORY, ABOX_E_SYSTEM when not even the child could be tried. */
 int host_facts_read(struct host_facts *ret, abox_error **reterr);
 
 /* Whether files of the filesystem at fd can be shown with other ids (USERNS_ROOT only). */

@@ -37,7 +37,7 @@ int spec_enum(const abox_spec *spec, const char *pointer, ...) _printf_(2, 3);
 /* Lists and maps. Members of a map are in order of name; an index stays until the spec is changed. */
 size_t spec_count(const abox_spec *spec, const char *pointer, ...) _printf_(2, 3);
 /* The i-th member of a map of texts (/env, /identity/labels, rule query and headers). False behind
- * the end. */
+ * the end, and for lack of memory: spec_count() tells which. */
 bool spec_map_string(const abox_spec *spec, size_t i, const char **retname, const char **retvalue,
 	const char *pointer, ...) _printf_(5, 6);
 
