@@ -6,6 +6,7 @@
  * left out under sanitizers, which bring theirs.
  */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,12 @@ static _Thread_local long live; /* allocations that were not released */
 
 static bool fails(void)
 {
-	if (countdown > 0 && --countdown == 0) {
+	if (countdown > 0 && --countdown == 0)
 		out = true;
-		return true;
-	}
-	return out && lasting;
+	else if (!out || !lasting)
+		return false;
+	errno = ENOMEM;
+	return true;
 }
 
 static void *counted(void *memory)
@@ -131,17 +133,29 @@ static void exhaust(attempt_fn attempt, void *subject, int least_refused)
 	assert_no_leaks(before);
 }
 
-static bool try_compile(void *spec, long n, bool for_good, int *retanswer)
+struct compiling {
+	abox_spec *spec;
+	char digest[128]; /* of the plan as it must be */
+};
+
+static bool try_compile(void *subject, long n, bool for_good, int *retanswer)
 {
+	struct compiling *compiling = subject;
 	abox_plan *plan = NULL;
 	abox_error *error = NULL;
 	bool reached;
 	int r;
 
 	arm(n, for_good);
-	r = abox_plan_compile(spec, &plan, &error);
+	r = abox_plan_compile(compiling->spec, &plan, &error);
 	reached = struck();
 	cr_assert(r < 0 ? !plan : plan && !error, "allocation %ld: %d", n, r);
+	if (plan && n == 0)
+		snprintf(compiling->digest, sizeof(compiling->digest), "%s", abox_plan_get_digest(plan));
+	/* Security: a plan that was made with less memory promises all that it would have promised with more.
+	 */
+	if (plan)
+		cr_expect_str_eq(abox_plan_get_digest(plan), compiling->digest, "allocation %ld", n);
 	abox_plan_unref(plan);
 	abox_error_free(error);
 	*retanswer = r;
@@ -151,10 +165,10 @@ static bool try_compile(void *spec, long n, bool for_good, int *retanswer)
 /* A plan or a code, never both. */
 Test(memory, T18_6_compile, .timeout = 300)
 {
-	abox_spec *spec = spec_new();
+	struct compiling compiling = { .spec = spec_new() };
 
-	exhaust(try_compile, spec, 20);
-	abox_spec_unref(spec);
+	exhaust(try_compile, &compiling, 20);
+	abox_spec_unref(compiling.spec);
 }
 
 static bool try_start(void *plan, long n, bool for_good, int *retanswer)
