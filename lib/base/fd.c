@@ -117,6 +117,7 @@ int fd_read_text(int fd, size_t max, char **retdata, size_t *retlen)
 	_cleanup_(freep) char *data = NULL;
 	size_t size = 4096, len = 0;
 
+	max = MIN(max, SIZE_MAX - 2);	/* room for the byte that shows that there is more, and the NUL */
 	for (;;) {
 		char *grown;
 		ssize_t n;

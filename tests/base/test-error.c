@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdlib.h>
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 
 /* Every code of the closed list has a name of its own, and nothing behind the list has one. */
 Test(error, names_every_code)
@@ -43,4 +46,21 @@ Test(error, maps_errno)
 	cr_assert_eq(abox_error_get_errno(error), ENOSPC);
 	cr_assert(strstr(abox_error_get_message(error), "cannot write: "));
 	cr_assert_eq(error_set_errno(&error, ABOX_E_SYSTEM, ABOX_STAGE_START, "x", EACCES, "no"), ABOX_E_PERMISSION);
+}
+
+/* "No bound" is a bound like any other: reading ends with the file. */
+Test(fd, reads_without_a_bound)
+{
+	char path[] = "/tmp/agentbox-test-XXXXXX";
+	_cleanup_(freep) char *text = NULL;
+	int fd = mkstemp(path);
+	size_t len;
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, "hello", 5), 5);
+	lseek(fd, 0, SEEK_SET);
+	cr_assert_eq(fd_read_text(fd, SIZE_MAX, &text, &len), 0);
+	cr_assert_eq(len, 5);
+	close(fd);
+	unlink(path);
 }
