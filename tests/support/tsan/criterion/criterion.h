@@ -92,6 +92,7 @@ static inline bool shim_texts(const char *a, const char *b)
 #define cr_fail(...) cr_expect_fail(__VA_ARGS__)
 
 #define cr_skip_test(...) shim_skip("" __VA_ARGS__)
+#define cr_skip(...) shim_skip("" __VA_ARGS__)
 #define cr_log_info(...) shim_log(__VA_ARGS__)
 #define cr_log_warn(...) shim_log(__VA_ARGS__)
 #define shim_log(...) (fprintf(stderr, __VA_ARGS__), fputc('\n', stderr))
