@@ -3,6 +3,7 @@
  * agentbox plan: what would be enforced here, without making a box.
  */
 #include <jansson.h>
+#include <string.h>
 
 #include "box.h"
 #include "commands.h"
@@ -16,14 +17,18 @@ static const char *text_of(const json_t *value, const char *key)
 
 static void print_plan(const json_t *plan)
 {
-	const json_t *entry;
+	const json_t *rules = json_object_get(plan, "enforcement"), *entry;
+	int width = 2;
 	size_t i;
 
+	json_array_foreach(rules, i, entry)
+		if ((int)strlen(text_of(entry, "by")) > width)
+			width = (int)strlen(text_of(entry, "by"));
 	printf("backend  %s\ndigest   %s\n\n", text_of(plan, "backend"), text_of(plan, "digest"));
-	printf("%-20s %-24s %-14s %s\n", "RULE", "STATUS", "BY", "DETAIL");
-	json_array_foreach(json_object_get(plan, "enforcement"), i, entry)
-		printf("%-20s %-24s %-14s %s\n", text_of(entry, "name"), text_of(entry, "status"), text_of(entry, "by"),
-		       text_of(entry, "detail"));
+	printf("%-20s %-24s %-*s  %s\n", "RULE", "STATUS", width, "BY", "DETAIL");
+	json_array_foreach(rules, i, entry)
+		printf("%-20s %-24s %-*s  %s\n", text_of(entry, "name"), text_of(entry, "status"), width,
+			text_of(entry, "by"), text_of(entry, "detail"));
 	json_array_foreach(json_object_get(plan, "warnings"), i, entry)
 		if (json_is_string(entry))
 			printf("\nwarning: %s\n", json_string_value(entry));
