@@ -9,7 +9,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,69 +21,10 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/path.h"
+#include "base/place.h"
 #include "base/strings.h"
 
 #define STAGE ABOX_STAGE_WORKSPACE
-
-/* Writes the path of the store's folder and of the one that holds it. */
-static int choose_place(char *retparent, size_t size, const char **retname)
-{
-	const char *home = secure_getenv("ABOX_HOME"), *state = secure_getenv("XDG_STATE_HOME");
-	const char *user = secure_getenv("HOME");
-	int n;
-
-	*retname = "agentbox";
-	if (!string_empty(home)) {
-		*retname = "state";
-		n = snprintf(retparent, size, "%s", home);
-	} else if (geteuid() == 0) {
-		n = snprintf(retparent, size, "/var/lib");
-	} else if (!string_empty(state) && state[0] == '/') {
-		n = snprintf(retparent, size, "%s", state);
-	} else if (!string_empty(user) && user[0] == '/') {
-		n = snprintf(retparent, size, "%s/.local/state", user);
-	} else {
-		return -ENOENT;
-	}
-	return n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
-}
-
-/* mkdir -p of a path that the user's own environment named: links in it are the user's. */
-static int make_parents(char *path)
-{
-	for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-		int r;
-
-		if (slash)
-			*slash = 0;
-		r = mkdir(path, 0700);
-		if (slash)
-			*slash = '/';
-		if (r < 0 && errno != EEXIST && errno != EROFS && errno != EACCES)
-			return -errno;
-		if (!slash)
-			return 0;
-	}
-}
-
-/* Security: a folder is ours only when it is a real folder, owned by us and closed to all others. */
-static int check_private(int fd, const char *place, abox_error **reterr)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return error_set_errno(
-			reterr, ABOX_E_SYSTEM, STAGE, place, errno, "cannot look at the folder");
-	if (st.st_uid != geteuid())
-		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_PERMISSION, STAGE, place,
-				"the folder of workspaces belongs to uid %u", (unsigned int)st.st_uid),
-			"set ABOX_HOME to a folder of your own");
-	if ((st.st_mode & 077) && fchmod(fd, 0700) < 0)
-		return error_set_errno(
-			reterr, ABOX_E_SYSTEM, STAGE, place, errno, "cannot close the folder to others");
-	return 0;
-}
 
 int home_make_folder(int dir_fd, const char *name, bool exist_ok, abox_error **reterr)
 {
@@ -100,32 +40,15 @@ int home_make_folder(int dir_fd, const char *name, bool exist_ok, abox_error **r
 
 int home_open(abox_error **reterr)
 {
-	static const char *const folders[] = {HOME_WORKSPACES, HOME_LAYERS, HOME_NAMES, HOME_TRASH};
-	_cleanup_(fd_closep) int parent_fd = -EBADF, fd = -EBADF;
-	char parent[PATH_MAX];
-	const char *name;
-	int r;
+	static const char *const folders[] = { HOME_WORKSPACES, HOME_LAYERS, HOME_NAMES, HOME_TRASH };
+	_cleanup_(fd_closep) int fd = place_open(PLACE_STATE, STAGE, reterr);
 
-	r = choose_place(parent, sizeof(parent), &name);
-	if (r >= 0)
-		r = make_parents(parent);
-	if (r >= 0)
-		parent_fd = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (r < 0 || parent_fd < 0)
-		return error_remedy(reterr,
-			error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, "ABOX_HOME", r < 0 ? -r : errno,
-				"no place for workspaces"),
-			"set ABOX_HOME or XDG_STATE_HOME to a folder of your own");
-	fd = home_make_folder(parent_fd, name, true, reterr);
 	if (fd < 0)
-		return error_prefix(reterr, fd, "%s", parent);
-	r = check_private(fd, parent, reterr);
-	if (r < 0)
-		return r;
+		return fd;
 	for (size_t i = 0; i < ELEMENTSOF(folders); i++)
 		if (mkdirat(fd, folders[i], 0700) < 0 && errno != EEXIST)
-			return error_set_errno(
-				reterr, ABOX_E_SYSTEM, STAGE, parent, errno, "cannot make '%s'", folders[i]);
+			return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, folders[i], errno,
+				"cannot make the folder of workspaces");
 	return steal_fd(fd);
 }
 
