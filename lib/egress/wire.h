@@ -1,62 +1,70 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is said to the egress of a box, over SOCK_SEQPACKET sockets: by the library once, before the box is made
- * (descriptor 3), and by the keeper as long as the box lives (descriptor 4). One packet is one message with the head
- * {u32 type, u32 serial}; an answer carries the serial of its request. Serial 0: unasked, or no answer is wanted.
+ * What is said to the egress of a box, over SOCK_SEQPACKET sockets: by the library once, before the box is
+ * made (descriptor 3), and by the keeper as long as the box lives (descriptor 4). One packet is one message
+ * with the head {u32 type, u32 serial}; an answer carries the serial of its request. Serial 0: unasked, or no
+ * answer is wanted.
  *
- * Order: the library sends EGRESS_OPEN and gets OK. Egress makes its CA, forks its resolver, confines itself, and tells the
- * keeper EGRESS_READY, whose certificate belongs into the box's trust bundle. When the cell stands, the keeper hands the
- * listeners over with EGRESS_LISTEN and closes its own copies (a copy that is kept would make connects hang when
- * egress is dead). Egress ends when the keeper's socket ends; when egress ends, every listener is closed with it.
+ * Order: the library sends EGRESS_OPEN and gets OK. Egress makes its CA, forks its resolver, confines itself,
+ * and tells the keeper EGRESS_READY, whose certificate belongs into the box's trust bundle. When the cell
+ * stands, the keeper hands the listeners over with EGRESS_LISTEN and closes its own copies (a copy that is
+ * kept would make connects hang when egress is dead). Egress ends when the keeper's socket ends; when egress
+ * ends, every listener is closed with it.
  */
 #ifndef EGRESS_WIRE_H
 #define EGRESS_WIRE_H
 
 #define EGRESS_VERSION 1
 #define EGRESS_PACKET_MAX 65536
-#define EGRESS_RULES_MAX (16U << 20)	/* rules travel in a sealed memory file, see below */
+#define EGRESS_RULES_MAX (16U << 20) /* rules travel in a sealed memory file, see below */
 
 enum egress_type {
 	/*
 	 * library to egress, once: u32 version, str box id,
-	 *   str proxy ("" or "http://[user:password@]host:port" of the host), str no_proxy (comma-separated names),
-	 *   u32 max_connections, u32 max_half_open, u32 max_rate (new connections per second); 0: the default of each
-	 *   u32 uid, u32 gid: whom to become where egress is started by root; UINT32_MAX: stay
-	 *   fds: [0] sealed memory file of the rules (network/rule.h), [1] sealed memory file of the certificates (PEM)
-	 *   that upstream servers are verified with, [2] socket to the minter of credentials (optional).
-	 * OK: nothing; or FAULT.
+	 *   str proxy ("" or "http://[user:password@]host:port" of the host), str no_proxy (comma-separated
+	 * names), u32 max_connections, u32 max_half_open, u32 max_rate (new connections per second); 0: the
+	 * default of each u32 uid, u32 gid: whom to become where egress is started by root; UINT32_MAX: stay
+	 *   fds: [0] sealed memory file of the rules (network/rule.h), [1] sealed memory file of the
+	 * certificates (PEM) that upstream servers are verified with, [2] socket to the minter of credentials
+	 * (optional). OK: nothing; or FAULT.
 	 */
 	EGRESS_OPEN = 1,
 
 	/* keeper to egress */
-	EGRESS_NAMES = 2,	/* bytes of names_save() of an earlier life of the box, before LISTEN. OK or FAULT */
-	EGRESS_LISTEN = 3,	/* u32 n, n * {u32 kind (enum egress_listener), u32 port}; n fds, at most SOCKET_MAX_FDS;
-				 * may be sent several times. OK when they are served */
-	EGRESS_RULES = 4,	/* u8 cut (connections that the new rules do not allow are ended); fd: sealed memory file
-				 * of rules. OK: u32 generation. FAULT: the old ones stay in force */
-	EGRESS_STATS = 5,	/* OK: u32 open connections, u64 accepted, u64 denied, u64 refused by caps,
-				 * u64 bytes sent, u64 bytes received (as the box sees it), u32 generation */
-	EGRESS_PUBLISH = 6,	/* u32 id (chosen by the keeper), u32 port in the box, str token ("" for none);
-				 * fd: a listening socket of the host. OK: served from here on */
-	EGRESS_UNPUBLISH = 7,	/* u32 id. OK: closed, with its connections */
-	EGRESS_SOCKET = 8,	/* serial of an EGRESS_WANT; fd: an unconnected TCP socket of the box, or none: refused */
+	EGRESS_NAMES =
+		2, /* bytes of names_save() of an earlier life of the box, before LISTEN. OK or FAULT */
+	EGRESS_LISTEN = 3, /* u32 n, n * {u32 kind (enum egress_listener), u32 port}; n fds, at most
+			    * SOCKET_MAX_FDS; may be sent several times. OK when they are served */
+	EGRESS_RULES = 4, /* u8 cut (connections that the new rules do not allow are ended); fd: sealed memory
+			   * file of rules. OK: u32 generation. FAULT: the old ones stay in force */
+	EGRESS_STATS = 5, /* OK: u32 open connections, u64 accepted, u64 denied, u64 refused by caps,
+			   * u64 bytes sent, u64 bytes received (as the box sees it), u32 generation */
+	EGRESS_PUBLISH = 6, /* u32 id (chosen by the keeper), u32 port in the box, str token ("" for none);
+			     * fd: a listening socket of the host. OK: served from here on */
+	EGRESS_UNPUBLISH = 7, /* u32 id. OK: closed, with its connections */
+	EGRESS_SOCKET =
+		8, /* serial of an EGRESS_WANT; fd: an unconnected TCP socket of the box, or none: refused */
 
 	/* egress to keeper, or (OK, FAULT) to whom has asked */
 	EGRESS_OK = 20,
-	EGRESS_FAULT = 21,	/* fields of fault_pack() */
-	EGRESS_READY = 22,	/* unasked, first: bytes CA certificate as PEM, bytes the same as DER */
-	EGRESS_EVENT = 23,	/* unasked: u32 durability (enum abox_durability), str type of record ("net.allow", ...),
-				 * bytes body (a JSON object). To be recorded, and kept for who follows the box */
-	EGRESS_NAME = 24,	/* unasked: str name, which got its addresses just now. The list of them, in order, is what
-				 * a resumed box needs */
-	EGRESS_WANT = 25,	/* serial; u32 id: a connection came for a published port, a socket of the box's is wanted */
+	EGRESS_FAULT = 21, /* fields of fault_pack() */
+	EGRESS_READY = 22, /* unasked, first: bytes CA certificate as PEM, bytes the same as DER */
+	EGRESS_EVENT =
+		23, /* unasked: u32 durability (enum abox_durability), str type of record ("net.allow", ...),
+		     * bytes body (a JSON object). To be recorded, and kept for who follows the box */
+	EGRESS_NAME = 24, /* unasked: str name, which got its addresses just now. The list of them, in order,
+			   * is what a resumed box needs */
+	EGRESS_WANT = 25, /* serial; u32 id: a connection came for a published port, a socket of the box's is
+			     wanted */
 };
 
 enum egress_listener {
-	EGRESS_LISTENER_TCP = 1,	/* transparent: getsockname() of what is accepted is the address that was asked for */
-	EGRESS_LISTENER_DNS_UDP = 2,	/* bound, with PKTINFO; answers leave from the address that was asked */
+	EGRESS_LISTENER_TCP =
+		1, /* transparent: getsockname() of what is accepted is the address that was asked for */
+	EGRESS_LISTENER_DNS_UDP = 2, /* bound, with PKTINFO; answers leave from the address that was asked */
 	EGRESS_LISTENER_DNS_TCP = 3,
-	EGRESS_LISTENER_PROXY = 4,	/* for programs that insist on a proxy: CONNECT and absolute-form requests */
+	EGRESS_LISTENER_PROXY =
+		4, /* for programs that insist on a proxy: CONNECT and absolute-form requests */
 };
 
 #endif

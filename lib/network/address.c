@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Addresses: one spelling in, classes out. The table of special ranges follows the registries of special-purpose addresses;
- * what is not global unicast IPv6 is special whether or not it has a row. Names are not looked at here.
+ * Addresses: one spelling in, classes out. The table of special ranges follows the registries of
+ * special-purpose addresses; what is not global unicast IPv6 is special whether or not it has a row. Names
+ * are not looked at here.
  */
 #include "network/address.h"
 
@@ -54,7 +55,7 @@ bool address_is_odd(const char *text, size_t len)
 	const char *last = text;
 
 	for (size_t i = 0; i < len; i++) {
-		if (strchr("[]:%", text[i]))	/* finds NUL too */
+		if (strchr("[]:%", text[i])) /* finds NUL too */
 			return true;
 		if (text[i] == '.' && i + 1 < len)
 			last = text + i + 1;
@@ -180,8 +181,8 @@ static const struct special special6[] = {
 };
 static const uint8_t nat64[12] = { 0x00, 0x64, 0xff, 0x9b };
 
-static const char *special_of(const struct special *table, size_t n, const struct net_address *address,
-	struct net_range *retrange)
+static const char *special_of(
+	const struct special *table, size_t n, const struct net_address *address, struct net_range *retrange)
 {
 	for (size_t i = 0; i < n; i++) {
 		if (!bits_same(address->bytes, table[i].bytes, table[i].bits))

@@ -13,7 +13,7 @@
 #define ADDRESS_TEXT_MAX 64
 
 struct net_address {
-	uint8_t len;		/* 4 or 16; 0: none */
+	uint8_t len; /* 4 or 16; 0: none */
 	uint8_t bytes[16];
 };
 
@@ -33,9 +33,9 @@ struct net_range {
 bool address_in(const struct net_address *address, const struct net_range *range);
 
 /*
- * Why an address is not public: "loopback", "private", "link-local", "metadata", "shared", "multicast", "mapped" ...;
- * NULL when it is. retrange (may be NULL): the special range that says so. An address that carries an IPv4 address (NAT64)
- * is what that one is; other tunnels are never public.
+ * Why an address is not public: "loopback", "private", "link-local", "metadata", "shared", "multicast",
+ * "mapped" ...; NULL when it is. retrange (may be NULL): the special range that says so. An address that
+ * carries an IPv4 address (NAT64) is what that one is; other tunnels are never public.
  */
 const char *address_special(const struct net_address *address, struct net_range *retrange);
 

@@ -5,6 +5,6 @@
 
 #define RULES_VERSION 1
 #define RULES_MAX 2048
-#define RULES_HOST_SERVICE "host.agentbox"	/* the host's own loopback, where a rule names it */
+#define RULES_HOST_SERVICE "host.agentbox" /* the host's own loopback, where a rule names it */
 
 #endif

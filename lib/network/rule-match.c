@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Matching of paths, query parameters and values. Both forms of a path are looked at: with %2F and the like kept as they
- * are, and with everything decoded; servers do either. Patterns are run as sets of states: time is length of the
- * pattern times length of the text, whatever an attacker writes.
+ * Matching of paths, query parameters and values. Both forms of a path are looked at: with %2F and the like
+ * kept as they are, and with everything decoded; servers do either. Patterns are run as sets of states: time
+ * is length of the pattern times length of the text, whatever an attacker writes.
  */
 #include "network/rule-match.h"
 
 #include <string.h>
+#include <sys/types.h>
 
 bool match_host(const char *pattern, const char *host)
 {
@@ -14,15 +15,15 @@ bool match_host(const char *pattern, const char *host)
 
 	if (strncmp(pattern, "*.", 2) != 0)
 		return strcmp(pattern, host) == 0;
-	pattern++;	/* ".example.test" */
+	pattern++; /* ".example.test" */
 	len = strlen(pattern);
 	host_len = strlen(host);
 	return host_len > len && strcmp(host + host_len - len, pattern) == 0;
 }
 
 enum {
-	TOKEN_ANY_PART = 256,	/* `*`: anything but a slash */
-	TOKEN_ANY,		/* `**` */
+	TOKEN_ANY_PART = 256, /* `*`: anything but a slash */
+	TOKEN_ANY, /* `**` */
 };
 
 struct pattern {
@@ -36,9 +37,9 @@ static void reach(const struct pattern *pattern, uint8_t *states, size_t i)
 		states[i] = 1;
 		if (i == pattern->n || pattern->tokens[i] < TOKEN_ANY_PART)
 			return;
-		/* `/``**``/` is a single slash too */
-		if (pattern->tokens[i] == TOKEN_ANY && i > 0 && i + 1 < pattern->n && pattern->tokens[i - 1] == '/' &&
-			pattern->tokens[i + 1] == '/')
+		/* a double star between slashes is a single slash too */
+		if (pattern->tokens[i] == TOKEN_ANY && i > 0 && i + 1 < pattern->n &&
+			pattern->tokens[i - 1] == '/' && pattern->tokens[i + 1] == '/')
 			reach(pattern, states, i + 2);
 		i++;
 	}
@@ -100,12 +101,13 @@ static int escape_value(const char *text, size_t len)
 
 static bool is_unreserved(int c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || (c && strchr("-._~", c));
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+	       (c && strchr("-._~", c));
 }
 
 /*
- * One form of a path: with `whole` every escape decoded, else only those that never needed to be, and the others in upper
- * case. Length, or -1 for what no two programs read alike.
+ * One form of a path: with `whole` every escape decoded, else only those that never needed to be, and the
+ * others in upper case. Length, or -1 for what no two programs read alike.
  */
 static ssize_t path_form(const char *path, size_t len, bool whole, char *ret, size_t size)
 {
@@ -122,7 +124,8 @@ static ssize_t path_form(const char *path, size_t len, bool whole, char *ret, si
 			continue;
 		}
 		c = escape_value(path + i, len - i);
-		if (c <= 0 || (c == '%' && i + 5 <= len && hex_value(path[i + 3]) >= 0 && hex_value(path[i + 4]) >= 0))
+		if (c <= 0 || (c == '%' && i + 5 <= len && hex_value(path[i + 3]) >= 0 &&
+				      hex_value(path[i + 4]) >= 0))
 			return -1;
 		if (whole || is_unreserved(c)) {
 			ret[n++] = (char)c;
@@ -152,11 +155,12 @@ static bool is_plain(const char *path, size_t len)
 			continue;
 		part = i - start;
 		for (size_t k = 0; k < part; k++)
-			if (path[start + k] == ';')	/* some servers drop what follows in a part */
+			if (path[start + k] == ';') /* some servers drop what follows in a part */
 				part = k;
 		if (part == 0 && i < len)
 			return false;
-		if ((part == 1 && path[start] == '.') || (part == 2 && path[start] == '.' && path[start + 1] == '.'))
+		if ((part == 1 && path[start] == '.') ||
+			(part == 2 && path[start] == '.' && path[start + 1] == '.'))
 			return false;
 		start = i + 1;
 	}
@@ -263,7 +267,7 @@ enum match match_query(const char *name, const char *pattern, const char *query,
 
 		if (i < len && query[i] != '&' && query[i] != ';')
 			continue;
-		if (i < len && query[i] == ';')	/* some servers take it for `&` */
+		if (i < len && query[i] == ';') /* some servers take it for `&` */
 			unsure = true;
 		part_len = i - start;
 		start = i + 1;

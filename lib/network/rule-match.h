@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How parts of a request are held against a rule. Whoever wrote the other end may read a path or a query differently than
- * we do; so each answer says "yes", "no", or "that depends on who reads it".
+ * How parts of a request are held against a rule. Whoever wrote the other end may read a path or a query
+ * differently than we do; so each answer says "yes", "no", or "that depends on who reads it".
  */
 #ifndef NETWORK_RULE_MATCH_H
 #define NETWORK_RULE_MATCH_H
@@ -14,7 +14,7 @@ enum match {
 	MATCH_UNSURE,
 };
 
-#define MATCH_PATH_MAX 8192	/* a longer path is unsure */
+#define MATCH_PATH_MAX 8192 /* a longer path is unsure */
 #define MATCH_PATTERN_MAX 2048
 
 /* Host names, canonical: the name itself, or with a pattern `*.` everything below it. */

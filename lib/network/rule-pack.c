@@ -2,9 +2,10 @@
 /*
  * Rules from the spec into bytes. What could not be decided when a connection comes is refused here, by name.
  *
- * Form: u32 version, u32 mode, u32 denied; u32 n credentials: {str name, u32 inject, u32 scheme, str field, str user, str
- * placeholder}; then deny and allow, each u32 n rules: {str host, bytes base of the cidr (empty: none), u8 bits, u32 n ports:
- * {u32}, strings methods, strings paths, pairs query, pairs headers, u8 refuse ECH, u32 credential (its index + 1), u8 require}.
+ * Form: u32 version, u32 mode, u32 denied; u32 n credentials: {str name, u32 inject, u32 scheme, str field,
+ * str user, str placeholder}; then deny and allow, each u32 n rules: {str host, bytes base of the cidr
+ * (empty: none), u8 bits, u32 n ports: {u32}, strings methods, strings paths, pairs query, pairs headers, u8
+ * refuse ECH, u32 credential (its index + 1), u8 require}.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,8 @@
 #include "network/rule.h"
 #include "spec/spec.h"
 
-static void pack_list(struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, const char *key)
+static void pack_list(
+	struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, const char *key)
 {
 	size_t n = spec_count(spec, "%s/%zu/%s", list, i, key);
 
@@ -26,7 +28,8 @@ static void pack_list(struct pack_writer *writer, const abox_spec *spec, const c
 		pack_string(writer, spec_string(spec, "%s/%zu/%s/%zu", list, i, key, k));
 }
 
-static void pack_map(struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, const char *key)
+static void pack_map(
+	struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, const char *key)
 {
 	size_t n = spec_count(spec, "%s/%zu/%s", list, i, key);
 	const char *name, *value;
@@ -48,7 +51,7 @@ static void pack_cidr(struct pack_writer *writer, const char *text)
 	const char *slash = text ? strchr(text, '/') : NULL;
 
 	if (slash && !address_parse(text, (size_t)(slash - text), &base))
-		writer->failed = true;	/* the spec's own check has read it */
+		writer->failed = true; /* the spec's own check has read it */
 	pack_bytes(writer, base.bytes, base.len);
 	pack_u8(writer, slash ? (uint8_t)strtoul(slash + 1, NULL, 10) : 0);
 }
@@ -80,7 +83,8 @@ static int check_rule(const abox_spec *spec, const char *list, size_t i, bool de
 	return 0;
 }
 
-static void pack_rule(struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, bool deny)
+static void pack_rule(
+	struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, bool deny)
 {
 	size_t n_ports = spec_count(spec, "%s/%zu/ports", list, i);
 
@@ -173,7 +177,8 @@ int rules_ports(const abox_spec *spec, uint16_t **retports, size_t *retn, abox_e
 
 	if (!wanted)
 		return ABOX_E_MEMORY;
-	if (spec_enum(spec, "/network/mode") != SPEC_NETWORK_NONE)	/* the usual ones, to tell what is denied */
+	if (spec_enum(spec, "/network/mode") !=
+		SPEC_NETWORK_NONE) /* the usual ones, to tell what is denied */
 		wanted[80] = wanted[443] = 1;
 	for (size_t l = 0; l < ELEMENTSOF(lists); l++)
 		for (size_t i = 0; i < spec_count(spec, "%s", lists[l]); i++)

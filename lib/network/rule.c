@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Rules as egress holds them: read from bytes, never changed, asked for each connection, request and address. A change of
- * rules is a new object; a bad one is refused whole by rules_unpack().
+ * Rules as egress holds them: read from bytes, never changed, asked for each connection, request and address.
+ * A change of rules is a new object; a bad one is refused whole by rules_unpack().
  */
 #include "network/rule.h"
 
@@ -18,26 +18,26 @@ struct pair {
 };
 
 struct rule {
-	const char *host;	/* "" for none */
+	const char *host; /* "" for none */
 	bool has_range;
 	struct net_range range;
 	uint16_t *ports;
-	uint32_t n_ports;	/* 0: 80 and 443 */
-	const char **methods;	/* NULL-ended, empty for any */
+	uint32_t n_ports; /* 0: 80 and 443 */
+	const char **methods; /* NULL-ended, empty for any */
 	const char **paths;
 	struct pair *query, *headers;
 	uint32_t n_query, n_headers;
 	bool refuse_ech, require;
-	uint32_t credential;	/* index + 1 */
+	uint32_t credential; /* index + 1 */
 };
 
 struct rules {
-	uint8_t *data;		/* texts point into it */
+	uint8_t *data; /* texts point into it */
 	enum rules_mode mode;
 	enum rules_denied denied;
 	struct rules_credential *credentials;
 	uint32_t n_credentials;
-	struct rule *lists[2];	/* deny, allow */
+	struct rule *lists[2]; /* deny, allow */
 	uint32_t n[2];
 };
 enum { DENY = 0, ALLOW = 1 };
@@ -326,7 +326,8 @@ static bool allows_upgrade(const struct rule *rule)
 
 /* -- verdicts -- */
 
-static void verdict_set(struct rules_verdict *ret, enum rules_action action, const char *place, const char *reason)
+static void verdict_set(
+	struct rules_verdict *ret, enum rules_action action, const char *place, const char *reason)
 {
 	memset(ret, 0, sizeof(*ret));
 	ret->action = action;
@@ -335,8 +336,8 @@ static void verdict_set(struct rules_verdict *ret, enum rules_action action, con
 	snprintf(ret->place, sizeof(ret->place), "%s", place);
 }
 
-static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enum rules_action action,
-	struct rules_verdict *ret)
+static void verdict_of_rule(
+	const struct rules *rules, int list, uint32_t i, enum rules_action action, struct rules_verdict *ret)
 {
 	const struct rule *rule = &rules->lists[list][i];
 	char place[RULES_PLACE_MAX];
@@ -354,8 +355,8 @@ static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enu
 }
 
 /* No rule has decided. */
-static void verdict_of_mode(const struct rules *rules, const struct rules_target *target, enum rules_action open,
-	struct rules_verdict *ret)
+static void verdict_of_mode(const struct rules *rules, const struct rules_target *target,
+	enum rules_action open, struct rules_verdict *ret)
 {
 	bool public = target->host || !address_special(&target->literal, NULL);
 
@@ -370,7 +371,8 @@ static void verdict_of_mode(const struct rules *rules, const struct rules_target
 	}
 }
 
-void rules_judge_target(const struct rules *rules, const struct rules_target *target, struct rules_verdict *ret)
+void rules_judge_target(
+	const struct rules *rules, const struct rules_target *target, struct rules_verdict *ret)
 {
 	bool look = false;
 
@@ -434,11 +436,12 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 		ret->reason = "request matches no rule of this host";
 }
 
-bool rules_judge_address(const struct rules *rules, const struct rules_target *target, const struct net_address *address,
-	struct rules_verdict *verdict)
+bool rules_judge_address(const struct rules *rules, const struct rules_target *target,
+	const struct net_address *address, struct rules_verdict *verdict)
 {
-	const struct rule *rule =
-		verdict->rule >= 0 && (uint32_t)verdict->rule < rules->n[ALLOW] ? &rules->lists[ALLOW][verdict->rule] : NULL;
+	const struct rule *rule = verdict->rule >= 0 && (uint32_t)verdict->rule < rules->n[ALLOW]
+					  ? &rules->lists[ALLOW][verdict->rule]
+					  : NULL;
 	char place[RULES_PLACE_MAX];
 
 	if (verdict->action == RULES_DENY)
@@ -446,7 +449,8 @@ bool rules_judge_address(const struct rules *rules, const struct rules_target *t
 	for (uint32_t i = 0; i < rules->n[DENY]; i++) {
 		const struct rule *deny = &rules->lists[DENY][i];
 
-		if (!deny->has_range || !port_matches(deny, target->port) || !address_in(address, &deny->range))
+		if (!deny->has_range || !port_matches(deny, target->port) ||
+			!address_in(address, &deny->range))
 			continue;
 		if (deny->host[0] && (!target->host || !match_host(deny->host, target->host)))
 			continue;
@@ -459,8 +463,9 @@ bool rules_judge_address(const struct rules *rules, const struct rules_target *t
 		if (range_names(rule, address))
 			return true;
 		verdict_set(verdict, RULES_DENY, place,
-			address_in(address, &rule->range) ? "resolved to non-public address"
-							  : "resolved to an address outside of the rule's cidr");
+			address_in(address, &rule->range)
+				? "resolved to non-public address"
+				: "resolved to an address outside of the rule's cidr");
 		return false;
 	}
 	if (!address_special(address, NULL))

@@ -2,13 +2,14 @@
 /*
  * Network rules: from the spec into packed bytes (library), and from these to verdicts (egress).
  *
- * Precedence: rules of `deny` first, then those of `allow` in order, the first that matches decides; none: denied, or in
- * mode `open` allowed to public addresses. A rule without ports means 80 and 443. Whatever could be read in two ways (a path
- * with dot segments, a query parameter given twice) never matches a rule that allows, and always one that denies.
+ * Precedence: rules of `deny` first, then those of `allow` in order, the first that matches decides; none:
+ * denied, or in mode `open` allowed to public addresses. A rule without ports means 80 and 443. Whatever
+ * could be read in two ways (a path with dot segments, a query parameter given twice) never matches a rule
+ * that allows, and always one that denies.
  *
- * An address that is not public is refused even where a rule allows the name, unless the rule has a `cidr` that names it:
- * one that lies within the special range, so 0.0.0.0/0 names none of them. Literal addresses are matched by `cidr` alone,
- * never by a host.
+ * An address that is not public is refused even where a rule allows the name, unless the rule has a `cidr`
+ * that names it: one that lies within the special range, so 0.0.0.0/0 names none of them. Literal addresses
+ * are matched by `cidr` alone, never by a host.
  */
 #ifndef NETWORK_RULE_H
 #define NETWORK_RULE_H
@@ -28,7 +29,7 @@ enum rules_mode {
 	RULES_OPEN = 2,
 };
 enum rules_denied {
-	RULES_EXPLAIN = 0,	/* names exist, and a request is told which rule denies it */
+	RULES_EXPLAIN = 0, /* names exist, and a request is told which rule denies it */
 	RULES_NXDOMAIN = 1,
 };
 
@@ -45,11 +46,11 @@ enum rules_scheme {
 };
 struct rules_credential {
 	const char *name;
-	uint32_t inject;	/* enum rules_inject */
-	uint32_t scheme;	/* enum rules_scheme */
-	const char *field;	/* header or query parameter */
-	const char *user;	/* of scheme basic, else "" */
-	const char *placeholder;	/* the worthless value that the box has, else "" */
+	uint32_t inject; /* enum rules_inject */
+	uint32_t scheme; /* enum rules_scheme */
+	const char *field; /* header or query parameter */
+	const char *user; /* of scheme basic, else "" */
+	const char *placeholder; /* the worthless value that the box has, else "" */
 };
 
 struct rules;
@@ -57,8 +58,9 @@ struct rules;
 /* -- library -- */
 /* The rules of a spec that has been checked, packed. The writer is the caller's. */
 int rules_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **reterr);
-/* The ports for which a box's connections must reach egress, ascending, without doubles: 80 and 443 in mode open, and those of
- * every rule that allows (and of those that deny, so that they are told). An array for free(). */
+/* The ports for which a box's connections must reach egress, ascending, without doubles: 80 and 443 in mode
+ * open, and those of every rule that allows (and of those that deny, so that they are told). An array for
+ * free(). */
 int rules_ports(const abox_spec *spec, uint16_t **retports, size_t *retn, abox_error **reterr);
 /* The worthless value that stands for a credential in the box: the same for the same name. */
 #define RULES_PLACEHOLDER_BYTES 48
@@ -67,35 +69,36 @@ int rules_placeholder(const char *credential, char ret[RULES_PLACEHOLDER_BYTES])
 /* -- egress -- */
 /* 0, ABOX_E_PROTOCOL, ABOX_E_MEMORY. The bytes are copied. */
 int rules_unpack(const void *data, size_t len, struct rules **ret, struct fault *fault);
-struct rules *rules_free(struct rules *rules);	/* takes NULL, returns NULL */
+struct rules *rules_free(struct rules *rules); /* takes NULL, returns NULL */
 void rules_freep(struct rules **rules);
 enum rules_mode rules_mode(const struct rules *rules);
 enum rules_denied rules_denied(const struct rules *rules);
 
 enum rules_action {
 	RULES_DENY = 0,
-	RULES_PASS,	/* allowed, whatever is said over it */
-	RULES_INSPECT,	/* each request is to be judged by rules_judge_request() */
+	RULES_PASS, /* allowed, whatever is said over it */
+	RULES_INSPECT, /* each request is to be judged by rules_judge_request() */
 };
 struct rules_verdict {
 	enum rules_action action;
-	char place[RULES_PLACE_MAX];	/* the rule that decided: "/network/allow/3"; "/network/mode" for none */
-	const char *reason;		/* static text */
-	const struct rules_credential *credential;	/* of an allowed request, or NULL; belongs to the rules */
-	bool require;			/* a request with a credential of its own is refused */
-	bool upgrade;			/* the connection may become another protocol (WebSocket) */
-	bool refuse_ech;		/* a TLS hello with ECH is refused */
-	int32_t rule;			/* for rules_judge_address(): index, -1 none */
+	char place[RULES_PLACE_MAX]; /* the rule that decided: "/network/allow/3"; "/network/mode" for none */
+	const char *reason; /* static text */
+	const struct rules_credential *credential; /* of an allowed request, or NULL; belongs to the rules */
+	bool require; /* a request with a credential of its own is refused */
+	bool upgrade; /* the connection may become another protocol (WebSocket) */
+	bool refuse_ech; /* a TLS hello with ECH is refused */
+	int32_t rule; /* for rules_judge_address(): index, -1 none */
 };
 
 /* Whom a connection is for. Either a canonical name (lower case, no dot at the end), or a literal address. */
 struct rules_target {
-	const char *host;	/* NULL: literal */
+	const char *host; /* NULL: literal */
 	struct net_address literal;
 	uint16_t port;
 };
 /* Whether a connection may be made at all, and whether it must be looked into. */
-void rules_judge_target(const struct rules *rules, const struct rules_target *target, struct rules_verdict *ret);
+void rules_judge_target(
+	const struct rules *rules, const struct rules_target *target, struct rules_verdict *ret);
 
 struct rules_field {
 	const char *name, *value;
@@ -103,9 +106,9 @@ struct rules_field {
 };
 struct rules_request {
 	const char *method;
-	const char *path;	/* as sent, without query */
+	const char *path; /* as sent, without query */
 	size_t path_len;
-	const char *query;	/* behind `?`; NULL for none */
+	const char *query; /* behind `?`; NULL for none */
 	size_t query_len;
 	const struct rules_field *fields;
 	size_t n_fields;
@@ -114,9 +117,8 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 	const struct rules_request *request, struct rules_verdict *ret);
 
 /*
- * Whether a connection that was allowed by `verdict` may go to this address, to which its name has been resolved (or which it
- * named itself). The verdict becomes a denial where not,
- * with the reason.
+ * Whether a connection that was allowed by `verdict` may go to this address, to which its name has been
+ * resolved (or which it named itself). The verdict becomes a denial where not, with the reason.
  */
 bool rules_judge_address(const struct rules *rules, const struct rules_target *target,
 	const struct net_address *address, struct rules_verdict *verdict);
