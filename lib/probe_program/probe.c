@@ -127,7 +127,7 @@ long report(const char *name, probe_function function, const char **args)
 
 static const struct probe_group *const all_groups[] = {
 	probe_files_groups, probe_kernel_groups, probe_calls_groups, probe_process_groups, probe_socket_groups,
-	probe_load_groups,
+	probe_load_groups, probe_protect_groups,
 };
 
 static int usage(void)

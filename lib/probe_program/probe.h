@@ -26,6 +26,7 @@ extern const struct probe_group probe_calls_groups[];
 extern const struct probe_group probe_process_groups[];
 extern const struct probe_group probe_socket_groups[];
 extern const struct probe_group probe_load_groups[];
+extern const struct probe_group probe_protect_groups[];
 
 /*
  * report(): runs the function in a child for at most five seconds and prints "NAME OUTCOME ERRNO": OUTCOME is allowed
