@@ -176,13 +176,16 @@ static bool step_is_sound(const struct flat_step *step, uint32_t n_sources)
 	bool needs_source = step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY;
 	bool needs_name = step->op == FLAT_OP_SCRATCH || step->op == FLAT_OP_OVERLAY;
 
-	if (step->op < FLAT_OP_DIRECTORY || step->op > FLAT_OP_READONLY)
+	if (step->op < FLAT_OP_DIRECTORY || step->op > FLAT_OP_PROTECT)
 		return false;
 	if (step->source < -1 || step->source >= (int64_t)n_sources)
 		return false;
 	if (needs_source && step->source < 0)
 		return false;
 	if (needs_name && !name_is_plain(step->name))
+		return false;
+	if (step->op == FLAT_OP_PROTECT &&
+		(step->size_bytes >= strlen(step->target) || step->target[step->size_bytes] != '/'))
 		return false;
 	if (step->op == FLAT_OP_TMPFS && (!step->size_bytes || !step->inodes))
 		return false;

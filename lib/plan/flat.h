@@ -68,6 +68,9 @@ enum flat_op {
 		11, /* an empty read-only file or folder over target; nothing when target is not there */
 	FLAT_OP_READONLY =
 		12, /* the mount at target becomes read-only (bound onto itself first when it is none) */
+	FLAT_OP_PROTECT =
+		13, /* what is at target is held there, read-only, and every folder above it as far as the
+		       place, which is the first size_bytes of target; content = of a file that is made */
 };
 enum {
 	FLAT_ATTR_RDONLY = 1 << 0,
@@ -76,6 +79,8 @@ enum {
 	FLAT_ATTR_OWNER_BOX = 1 << 3, /* owned by the plan's user (inside_uid), not by 0 (or, where 0 is not
 					 mapped, likewise) */
 	FLAT_ATTR_OPTIONAL = 1 << 4, /* a failure of this step is logged and does not end the start */
+	FLAT_ATTR_MAKE = 1 << 5, /* PROTECT: made where it is missing, in the lowest layer of an overlay */
+	FLAT_ATTR_FOLDER = 1 << 6, /* PROTECT: as a folder */
 }; /* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
 	uint32_t op;

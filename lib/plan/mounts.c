@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "kernel/landlock.h"
+#include "plan/protect.h"
 
 #define WORKSPACE "/workspace"
 
@@ -99,6 +100,27 @@ static int build_workspace_overlay(struct plan_builder *builder, int32_t source,
 	return 0;
 }
 
+/* What the box may not touch in a writable place that shows the folder of a source; in none, only what is
+ * written. */
+static int build_protection(struct plan_builder *builder, const char *target, int32_t source, bool direct,
+	abox_error **reterr)
+{
+	const char *host = source >= 0 ? builder->flat.sources[source].path : NULL;
+	_cleanup_(fd_closep) int fd = host ? open(host, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -EBADF;
+	struct view_layer layer = { .root_fd = fd, .flavour = VIEW_PLAIN };
+	struct view view = { .layers = &layer, .n_layers = 1 };
+
+	return plan_protect(builder,
+		&(struct protect_place){
+			.target = target,
+			.view = fd >= 0 ? &view : NULL,
+			.host = host,
+			.direct = direct,
+			.workspace = strcmp(target, WORKSPACE) == 0,
+		},
+		reterr);
+}
+
 static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 {
 	const abox_spec *spec = builder->spec;
@@ -113,7 +135,7 @@ static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 
 	if (strcmp(kind, "empty") == 0) {
 		builder_scratch(builder, "workspace", WORKSPACE, 0755, FLAT_ATTR_OWNER_BOX);
-		return 0;
+		return build_protection(builder, WORKSPACE, -1, false, reterr);
 	}
 	if (strcmp(kind, "dir") != 0)
 		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
@@ -129,11 +151,20 @@ static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 	if (!directory)
 		return spec_refuse(spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, "/workspace/source/path",
 			"a workspace is a folder");
-	if (!direct)
-		return build_workspace_overlay(builder, source, reterr);
-	builder_bind(builder, source, WORKSPACE, 0);
-	unlimited_place(builder, WORKSPACE);
-	return 0;
+	if (direct) {
+		if (strcmp(spec_string(spec, "/workspace/protect_absent"), "refuse") != 0)
+			return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+				"/workspace/protect_absent", "'placeholder' is not available in this build");
+		builder_bind(builder, source, WORKSPACE, 0);
+		unlimited_place(builder, WORKSPACE);
+	} else {
+		r = build_workspace_overlay(builder, source, reterr);
+		if (r < 0)
+			return r;
+	}
+	if (builder->failed)
+		return ABOX_E_MEMORY;
+	return build_protection(builder, WORKSPACE, source, direct, reterr);
 }
 
 /* A mount point that the box cannot make must be there: below a folder of the host nothing is ever created.
@@ -208,7 +239,7 @@ static int build_mount(struct plan_builder *builder, size_t i, abox_error **rete
 		return 0;
 	builder_landlock(builder, target, LANDLOCK_RW);
 	unlimited_place(builder, target);
-	return 0;
+	return directory ? build_protection(builder, target, source, true, reterr) : 0;
 }
 
 struct order {

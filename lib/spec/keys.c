@@ -55,9 +55,9 @@
 	KEY(list "/*/ech", ENUM, NETWORK, "Encrypted client hello: refused, or judged by its outer name.",   \
 		.fallback = "outer", .words = WORDS("refuse", "outer"))
 
-#define GLOB_ROWS(list, text)                                                                                \
-	KEY(list, LIST, WORKSPACE, text, .max = 1024),                                                       \
-	KEY(list "/*", GLOB, WORKSPACE,                                                                      \
+#define GLOB_ROWS(list, module, text)                                                                        \
+	KEY(list, LIST, module, text, .max = 1024),                                                          \
+	KEY(list "/*", GLOB, module,                                                                         \
 		"Path below the workspace; `*` within one part, `**` across parts.", .min = 1,               \
 		.max = 1024)
 
@@ -117,13 +117,15 @@ const struct spec_key spec_keys[] = {
 	KEY("/workspace/mode", ENUM, CORE,
 		"A layer above the source, a copy of it, or the folder itself, writable.",
 		.fallback = "overlay", .words = WORDS("overlay", "copy", "direct")),
-	GLOB_ROWS("/workspace/keep", "Survives with the workspace."),
-	GLOB_ROWS("/workspace/cache", "May be kept to save time, and may be lost."),
-	GLOB_ROWS("/workspace/scratch", "Never survives the box."),
-	GLOB_ROWS("/workspace/artifact", "Results that are collected."),
-	GLOB_ROWS("/workspace/never", "Proven absent from snapshots, exports and artifacts."),
-	GLOB_ROWS("/workspace/protect", "Cannot be created, changed or renamed over."),
-	KEY("/workspace/protect_absent", ENUM, WORKSPACE,
+	GLOB_ROWS("/workspace/keep", WORKSPACE, "Survives with the workspace."),
+	GLOB_ROWS("/workspace/cache", WORKSPACE, "May be kept to save time, and may be lost."),
+	GLOB_ROWS("/workspace/scratch", WORKSPACE, "Never survives the box."),
+	GLOB_ROWS("/workspace/artifact", WORKSPACE, "Results that are collected."),
+	GLOB_ROWS("/workspace/never", WORKSPACE, "Proven absent from snapshots, exports and artifacts."),
+	GLOB_ROWS("/workspace/protect", CORE,
+		"Cannot be created, changed, replaced or removed, besides what is by default (PROTECT.md in "
+		"lib/plan); `!` and a pattern takes a default away."),
+	KEY("/workspace/protect_absent", ENUM, CORE,
 		"Mode `direct`: a protected path that does not exist refuses the start, or is made.",
 		.fallback = "refuse", .words = WORDS("refuse", "placeholder")),
 	KEY("/workspace/on_success", ENUM, WORKSPACE, "What becomes of it after success.",

@@ -180,6 +180,39 @@ Test(plan, direct_workspace_has_no_quota)
 	cr_assert(plan);
 }
 
+/* A repository's config is held by default, in every mode; what is missing is told where it can be made, and a
+ * pattern that cannot be kept is refused. */
+Test(plan, protects_by_default)
+{
+	static const char *const workspace = "{\"version\":1,\"workspace\":{\"mode\":\"%s\",\"source\":"
+					     "{\"kind\":\"dir\",\"path\":\"%s\"}%s}}";
+	char folder[] = "/tmp/agentbox-test-XXXXXX", path[64], text[512];
+
+	cr_assert(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/.git", folder);
+	cr_assert_eq(mkdir(path, 0755), 0);
+	for (int direct = 0; direct < 2; direct++) {
+		_cleanup_(json_unrefp) struct json *plan = NULL;
+		const struct json *mounts;
+		bool held = false;
+
+		snprintf(text, sizeof(text), workspace, direct ? "direct" : "overlay", folder, "");
+		plan = dump_of(text);
+		mounts = json_member(plan, "mounts");
+		for (size_t i = 0; i < json_count(mounts); i++)
+			held |= strcmp(json_text(json_member(json_element(mounts, i), "target")),
+					"/workspace/.git/hooks") == 0;
+		cr_expect_eq(held, !direct, "nothing is there to be held in mode direct");
+		cr_expect_eq(enforcement(plan, "workspace.protect_absent") != NULL, direct);
+	}
+	snprintf(text, sizeof(text), workspace, "overlay", folder, ",\"protect\":[\"*.key\"]");
+	refused(text, ABOX_E_UNSUPPORTED, "/workspace/protect");
+	snprintf(text, sizeof(text), workspace, "direct", folder, ",\"protect\":[\"a/b\"]");
+	refused(text, ABOX_E_UNSUPPORTED, "/workspace/protect");
+	rmdir(path);
+	rmdir(folder);
+}
+
 /* Equal wishes have equal digests whatever the box is called; another wish has another. */
 Test(plan, digest_is_about_what_is_enforced)
 {

@@ -29,6 +29,12 @@ int sources_get(const struct flat_plan *plan, uint32_t step);	/* descriptor, SOU
 typedef void (*tree_log)(const char *message);
 int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, struct fault *fault);
 
+/* protect.c: holds the name of a FLAT_OP_PROTECT step against everybody in the box. */
+int protect_hold(const struct flat_plan *plan, const struct flat_step *step, int root_fd, struct fault *fault);
+/* Fills a folder that will be the lowest layer of the overlay at `place` with the names to be held that are
+ * not there. Their number; with mask_fd -1 it only counts. */
+int protect_mask(const struct flat_plan *plan, const char *place, int mask_fd, struct fault *fault);
+
 /* In a copy of that mount namespace with a new pid namespace: /proc anew, with its masks. */
 int tree_renew_proc(const struct flat_plan *plan, struct fault *fault);
 

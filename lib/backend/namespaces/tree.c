@@ -281,8 +281,10 @@ static int new_overlay(const struct tree *tree, const struct flat_step *step, in
 	struct fault *fault)
 {
 	_cleanup_(fd_closep) int base_fd = -EBADF, place_fd = -EBADF, upper_fd = -EBADF, work_fd = -EBADF;
+	_cleanup_(fd_closep) int mask_fd = -EBADF;
+	int lower_fds[2] = { lower_fd, -EBADF };
 	struct mount_overlay overlay = {
-		.lower_fds = &lower_fd, .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR
+		.lower_fds = lower_fds, .n_lower = 1, .flags = MOUNT_OVERLAY_USERXATTR
 	};
 	struct flat_step inner = *step;
 	int r;
@@ -301,6 +303,13 @@ static int new_overlay(const struct tree *tree, const struct flat_step *step, in
 		r = scratch_folder(tree, &inner, base_fd, "lower", &place_fd, fault);
 	if (r == 0)
 		r = mount_attach(lower_fd, place_fd, step->target, fault);
+	/* Names that are protected and not there come from below everything else. */
+	if (r == 0 && protect_mask(tree->plan, step->target, -EBADF, NULL) > 0) {
+		r = scratch_folder(tree, &inner, base_fd, "mask", &mask_fd, fault);
+		if (r == 0)
+			r = protect_mask(tree->plan, step->target, mask_fd, fault);
+		lower_fds[overlay.n_lower++] = mask_fd;
+	}
 	if (r < 0)
 		return r;
 	overlay.upper_fd = upper_fd;
@@ -426,6 +435,9 @@ static int run_step(const struct tree *tree, uint32_t number, struct fault *faul
 		return mask(tree, step, fault);
 	case FLAT_OP_READONLY:
 		return make_readonly(tree, step, fault);
+	case FLAT_OP_PROTECT:
+		forget_parent(tree);
+		return protect_hold(tree->plan, step, tree->root_fd, fault);
 	default:
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, step->target, "a step of an unknown kind");
 	}
