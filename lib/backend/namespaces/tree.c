@@ -4,7 +4,8 @@
  *
  * Promises: everything is nosuid, and nodev but for the device nodes of the plan; nothing outside the new
  * root is reached by a link of a hostile root folder (targets are resolved below the root, as if chrooted
- * there); a step that fails ends the start unless the plan calls it optional; when it is done, no mount of
+ * there), and behind a mount of the plan no link is followed at all, so that who can write to what is mounted
+ * moves no mount to another place; in a folder of the host nothing is made; a step that fails ends the start unless the plan calls it optional; when it is done, no mount of
  * the host is left in the namespace but by the binds of the plan.
  *
  * One tmpfs, the scratch, holds all writable places that count towards the disk limit; it is attached in the
@@ -45,6 +46,17 @@ struct tree {
 	char *parent;
 };
 
+/* Folders that were mounted, in order: what lies below one of them is reached from there. */
+struct cover {
+	const char *target;
+	int fd;
+	bool is_host;	/* a folder of the host itself: nothing is made in it */
+	bool is_own;	/* the descriptor is this table's */
+};
+
+static struct cover covers[SOURCES_MAX + 1];
+static size_t n_covers;
+
 static uint32_t step_flags(const struct flat_step *step)
 {
 	uint32_t flags = MOUNT_NOSUID | MOUNT_NODEV;
@@ -66,11 +78,55 @@ static int give_to(const struct flat_plan *plan, const struct flat_step *step, i
 		dir_fd, name, plan->inside_uid, plan->inside_gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH);
 }
 
-/* Security: hostile roots have links everywhere; all of them lead to inside the root (openat2,
- * RESOLVE_IN_ROOT). */
+/* The mount that covers the target, the one that was made last where several do; NULL: the root of the box. */
+static const struct cover *cover_of(const char *target, const char **retrest)
+{
+	const struct cover *found = NULL;
+	size_t best = 0;
+
+	*retrest = target;
+	for (size_t i = 0; i < n_covers; i++) {
+		const struct cover *cover = &covers[i];
+		size_t len = 0;
+
+		while (cover->target[len] && cover->target[len] == target[len])
+			len++;
+		if (cover->target[len] || (target[len] && target[len] != '/') || len < best)
+			continue;
+		best = len;
+		found = cover;
+		*retrest = target[len] ? target + len : "/";
+	}
+	return found;
+}
+
+static bool is_of_host(const char *target)
+{
+	const char *rest;
+	const struct cover *cover = cover_of(target, &rest);
+
+	return cover && cover->is_host;
+}
+
+/* Security: hostile roots have links everywhere; all of them lead to inside the root (openat2, RESOLVE_IN_ROOT).
+ * And who may write to a folder that is mounted can put a link there between two steps: what lies below a mount
+ * is looked for from that mount, and no link is followed there. */
 static int open_inside(const struct tree *tree, const char *target, int flags)
 {
-	return path_open_under(tree->root_fd, target, flags, 0, PATH_IN_ROOT | PATH_FOLLOW);
+	const char *rest;
+	const struct cover *cover = cover_of(target, &rest);
+
+	if (!cover)
+		return path_open_under(tree->root_fd, target, flags, 0, PATH_IN_ROOT | PATH_FOLLOW);
+	return path_open_under(cover->fd, rest, flags, 0, PATH_IN_ROOT);
+}
+
+static void forget_covers(void)
+{
+	while (n_covers > 0) {
+		if (covers[--n_covers].is_own)
+			fd_close(covers[n_covers].fd);
+	}
 }
 
 static void forget_parent(const struct tree *tree)
@@ -107,6 +163,13 @@ static int fail(const struct flat_step *step, int sys_errno, const char *what, s
 	return fault_set(fault, ABOX_E_SYSTEM, sys_errno, step->target, "%s", what);
 }
 
+static int find_directory(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = open_inside(tree, step->target, O_PATH | O_DIRECTORY);
+
+	return fd < 0 ? fail(step, -fd, "there is no such folder", fault) : 0;
+}
+
 static int make_directory(const struct tree *tree, const struct flat_step *step, struct fault *fault)
 {
 	const char *name;
@@ -114,17 +177,14 @@ static int make_directory(const struct tree *tree, const struct flat_step *step,
 
 	if (strcmp(step->target, "/") == 0)
 		return 0;
+	if (is_of_host(step->target))
+		return find_directory(tree, step, fault);
 	r = open_parent(tree, step->target, &parent_fd, &name);
 	if (r < 0)
 		return fail(step, -r, "its parent cannot be opened", fault);
-	if (mkdirat(parent_fd, name, step->mode) < 0) {
-		_cleanup_(fd_closep) int fd = -EBADF;
-
-		if (errno != EEXIST)
-			return fail(step, errno, "cannot make the folder", fault);
-		fd = open_inside(tree, step->target, O_PATH | O_DIRECTORY);
-		return fd < 0 ? fail(step, -fd, "is there already and is no folder", fault) : 0;
-	}
+	if (mkdirat(parent_fd, name, step->mode) < 0)
+		return errno == EEXIST ? find_directory(tree, step, fault)
+				       : fail(step, errno, "cannot make the folder", fault);
 	if (give_to(tree->plan, step, parent_fd, name) < 0)
 		return fail(step, errno, "cannot set the owner", fault);
 	return 0;
@@ -186,7 +246,7 @@ static int open_target(const struct tree *tree, const struct flat_step *step, bo
 	*retfd = open_inside(tree, step->target, O_PATH);
 	if (*retfd >= 0)
 		return 0;
-	if (*retfd != -ENOENT)
+	if (*retfd != -ENOENT || is_of_host(step->target))
 		return fail(step, -*retfd, "cannot be opened", fault);
 	r = open_parent(tree, step->target, &parent_fd, &name);
 	if (r < 0)
@@ -212,9 +272,14 @@ static int attach(const struct tree *tree, const struct flat_step *step, int mou
 	r = open_target(tree, step, S_ISDIR(st.st_mode), &target_fd, fault);
 	if (r < 0)
 		return r;
-	if (S_ISDIR(st.st_mode))
-		forget_parent(tree);	/* it may be what is covered now */
-	return mount_attach(mount_fd, target_fd, step->target, fault);
+	r = mount_attach(mount_fd, target_fd, step->target, fault);
+	if (r < 0 || !S_ISDIR(st.st_mode))
+		return r;
+	forget_parent(tree);	/* it may be what is covered now */
+	if (step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY || step->op == FLAT_OP_PROC)
+		covers[n_covers++] = (struct cover){ .target = step->target, .fd = mount_fd,
+			.is_host = step->op == FLAT_OP_BIND, .is_own = step->op == FLAT_OP_PROC };
+	return 0;
 }
 
 static int bind_source(
@@ -326,7 +391,10 @@ static int mount_overlay(
 	if (lower_fd == SOURCE_ABSENT)
 		return 0;
 	r = new_overlay(tree, step, lower_fd, &mount_fd, fault);
-	return r < 0 ? r : attach(tree, step, mount_fd, fault);
+	/* it takes the number of the layer below, which is attached by now */
+	if (r == 0 && dup3(mount_fd, lower_fd, O_CLOEXEC) < 0)
+		r = fail(step, errno, "no descriptor left for it", fault);
+	return r < 0 ? r : attach(tree, step, lower_fd, fault);
 }
 
 static int mount_special(const struct tree *tree, const struct flat_step *step, struct fault *fault)
@@ -341,7 +409,11 @@ static int mount_special(const struct tree *tree, const struct flat_step *step, 
 		r = mount_new_devpts(flags & ~(uint32_t)MOUNT_NODEV, step->target, &mount_fd, fault);
 	else
 		r = mount_new_mqueue(flags, step->target, &mount_fd, fault);
-	return r < 0 ? r : attach(tree, step, mount_fd, fault);
+	if (r == 0)
+		r = attach(tree, step, mount_fd, fault);
+	if (r == 0 && step->op == FLAT_OP_PROC)
+		steal_fd(mount_fd);	/* it is in the table */
+	return r;
 }
 
 /* An empty folder or file over the target. */
@@ -543,6 +615,7 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 		}
 	}
 	forget_parent(&tree);
+	forget_covers();
 	if (r == 0)
 		r = mount_pivot(tree.root_fd, fault);
 	if (r == 0)
@@ -603,5 +676,6 @@ int tree_renew_proc(const struct flat_plan *plan, struct fault *fault)
 			r = make_readonly(&tree, step, fault);
 	}
 	forget_parent(&tree);
+	forget_covers();
 	return r;
 }
