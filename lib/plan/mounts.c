@@ -167,20 +167,42 @@ static int build_workspace(struct plan_builder *builder, abox_error **reterr)
 	return build_protection(builder, WORKSPACE, source, direct, reterr);
 }
 
-/* A mount point that the box cannot make must be there: below a folder of the host nothing is ever created.
- */
+/* Whether the part of path behind its first `start` bytes leads through a link; what is not there is none. */
+static bool has_link(const char *path, size_t start)
+{
+	char part[PATH_MAX * 2];
+	struct stat st;
+
+	for (size_t i = start + 1; path[start] && i <= strlen(path); i++) {
+		if (path[i] && path[i] != '/')
+			continue;
+		snprintf(part, sizeof(part), "%.*s", (int)i, path);
+		if (lstat(part, &st) == 0 && S_ISLNK(st.st_mode))
+			return true;
+	}
+	return false;
+}
+
+/* A mount point that the box cannot make must be there: below a folder of the host nothing is ever created. And no
+ * link leads to it: who may write to that folder would choose the place. */
 static int check_target(
 	struct plan_builder *builder, const char *pointer, const char *target, abox_error **reterr)
 {
 	const struct flat_step *step = builder_covering(builder, target);
+	const char *source;
 	char path[PATH_MAX * 2];
 	struct stat st;
 
-	if (!step || step->source < 0 || step->op == FLAT_OP_OVERLAY || strcmp(step->target, target) == 0)
+	if (!step || step->source < 0 || strcmp(step->target, target) == 0)
 		return 0;
-	snprintf(path, sizeof(path), "%s%s", builder->flat.sources[step->source].path,
-		target + strlen(step->target));
-	if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))
+	source = builder->flat.sources[step->source].path;
+	snprintf(path, sizeof(path), "%s%s", source, target + strlen(step->target));
+	if (has_link(path, strlen(source)))
+		return error_remedy(reterr,
+			spec_refuse(builder->spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, pointer,
+				"%s is reached through a link in %s", target, step->target),
+			"name the place that the link leads to");
+	if (step->op == FLAT_OP_OVERLAY || lstat(path, &st) == 0)
 		return 0;
 	return error_remedy(reterr,
 		spec_refuse(builder->spec, reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, pointer,
