@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Reading a query and writing its answer (RFC 1035, 6891, 2308). Queries come from inside the wall: every length is
- * looked at, a query is read whole before anything is answered, and pointers are followed nowhere (a question has no
- * need of them).
+ * Reading a query and writing its answer (RFC 1035, 6891, 2308). Queries come from inside the wall: every
+ * length is looked at, a query is read whole before anything is answered, and pointers are followed nowhere
+ * (a question has no need of them).
  */
 #include "network/dns.h"
 
@@ -14,9 +14,9 @@
 #define HEAD_BYTES 12
 #define NAME_BYTES 255
 #define CLASS_IN 1
-#define TTL 60			/* clients cache for longer; it holds for ever */
+#define TTL 60 /* clients cache for longer; it holds for ever */
 #define NEGATIVE_TTL 5
-#define EDNS_BYTES 1232		/* what we say we can take */
+#define EDNS_BYTES 1232 /* what we say we can take */
 
 enum {
 	FLAG_QR = 0x8000,
@@ -31,8 +31,8 @@ struct query {
 	const uint8_t *data;
 	size_t len, offset;
 	uint16_t id, flags, type, class;
-	size_t question_len;	/* bytes of name, type and class */
-	char name[NAME_BYTES + 1];	/* lower case with dots; "" for the root and for what is no text */
+	size_t question_len; /* bytes of name, type and class */
+	char name[NAME_BYTES + 1]; /* lower case with dots; "" for the root and for what is no text */
 	bool has_opt;
 	uint16_t opt_flags;
 	uint8_t opt_version;
@@ -131,8 +131,9 @@ static bool take_record(struct query *query)
 	uint16_t type, class, high, low, len;
 	const uint8_t *data;
 
-	if (!skip_name(query) || !take_u16(query, &type) || !take_u16(query, &class) || !take_u16(query, &high) ||
-		!take_u16(query, &low) || !take_u16(query, &len) || !take(query, len, &data))
+	if (!skip_name(query) || !take_u16(query, &type) || !take_u16(query, &class) ||
+		!take_u16(query, &high) || !take_u16(query, &low) || !take_u16(query, &len) ||
+		!take(query, len, &data))
 		return false;
 	if (type != DNS_TYPE_OPT)
 		return true;
@@ -209,7 +210,7 @@ static void add_soa(struct answer *answer)
 	add_u16(answer, CLASS_IN);
 	add_u32(answer, NEGATIVE_TTL);
 	add_u16(answer, 22);
-	add_bytes(answer, "\0", 2);	/* both names in it: the root */
+	add_bytes(answer, "\0", 2); /* both names in it: the root */
 	add_u32(answer, 1);
 	add_u32(answer, 3600);
 	add_u32(answer, 600);
@@ -222,7 +223,7 @@ static void add_opt(struct answer *answer, const struct query *query, bool bad_v
 	answer->data[answer->len++] = 0;
 	add_u16(answer, DNS_TYPE_OPT);
 	add_u16(answer, EDNS_BYTES);
-	add_u16(answer, bad_version ? 1U << 8 : 0);	/* upper bits of the code: BADVERS is 16 */
+	add_u16(answer, bad_version ? 1U << 8 : 0); /* upper bits of the code: BADVERS is 16 */
 	add_u16(answer, query->opt_flags & EDNS_DO);
 	add_u16(answer, 0);
 }
@@ -241,8 +242,8 @@ static bool reverse4(const char *name, uint8_t ret[4])
 	char again[64];
 	int n = 0;
 
-	if (sscanf(name, "%3u.%3u.%3u.%3u.in-addr.arpa%n", &part[3], &part[2], &part[1], &part[0], &n) != 4 || !n ||
-		name[n])
+	if (sscanf(name, "%3u.%3u.%3u.%3u.in-addr.arpa%n", &part[3], &part[2], &part[1], &part[0], &n) != 4 ||
+		!n || name[n])
 		return false;
 	snprintf(again, sizeof(again), "%u.%u.%u.%u.in-addr.arpa", part[3], part[2], part[1], part[0]);
 	for (size_t i = 0; i < 4; i++) {
@@ -354,7 +355,8 @@ static void write_counts(struct answer *answer, uint16_t questions, uint16_t ans
 static void write_head(struct answer *answer, const struct query *query, enum dns_rcode rcode)
 {
 	add_u16(answer, query->id);
-	add_u16(answer, (uint16_t)(FLAG_QR | FLAG_RA | (query->flags & (FLAG_OPCODE | FLAG_RD | FLAG_CD)) | rcode));
+	add_u16(answer,
+		(uint16_t)(FLAG_QR | FLAG_RA | (query->flags & (FLAG_OPCODE | FLAG_RD | FLAG_CD)) | rcode));
 }
 
 static void answer_question(const struct dns_policy *policy, const struct query *query, struct answer *answer,
@@ -365,7 +367,7 @@ static void answer_question(const struct dns_policy *policy, const struct query 
 	enum dns_rcode rcode = DNS_NOERROR;
 	int n = 0;
 
-	answer->len = HEAD_BYTES;	/* the head is written last */
+	answer->len = HEAD_BYTES; /* the head is written last */
 	add_bytes(answer, query->data + HEAD_BYTES, query->question_len);
 	if (bad_version) {
 		/* said by the OPT record */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The answers of the name server inside a box: bytes of a query in, bytes of an answer out. Names get synthetic
- * addresses (names.h); nothing is ever asked of anybody. A, AAAA and PTR are answered, every other type is empty.
- * Answers are never cut (no TC): each is below 512 bytes, so UDP and TCP get the same.
+ * The answers of the name server inside a box: bytes of a query in, bytes of an answer out. Names get
+ * synthetic addresses (names.h); nothing is ever asked of anybody. A, AAAA and PTR are answered, every other
+ * type is empty. Answers are never cut (no TC): each is below 512 bytes, so UDP and TCP get the same.
  */
 #ifndef NETWORK_DNS_H
 #define NETWORK_DNS_H
@@ -10,7 +10,7 @@
 #include "network/names.h"
 
 #define DNS_PORT 53
-#define DNS_QUERY_MAX 4096	/* longer ones are not answered */
+#define DNS_QUERY_MAX 4096 /* longer ones are not answered */
 #define DNS_ANSWER_MAX 512
 
 enum dns_rcode {
@@ -33,8 +33,8 @@ enum dns_type {
 struct dns_policy {
 	struct names *names;
 	/*
-	 * Whether the name exists for the box. NULL: every host name does, and a connection to it is told what
-	 * denies it (`denied: explain`). Else those of which it says yes (`nxdomain`).
+	 * Whether the name exists for the box. NULL: every host name does, and a connection to it is told
+	 * what denies it (`denied: explain`). Else those of which it says yes (`nxdomain`).
 	 */
 	bool (*exists)(const char *name, void *userdata);
 	void *userdata;
@@ -42,15 +42,15 @@ struct dns_policy {
 
 /* What was asked, for events; valid when rcode is neither FORMERR nor NOTIMP. */
 struct dns_question {
-	char name[NAMES_TEXT_MAX + 1];	/* canonical; "" for a name that is no host name */
+	char name[NAMES_TEXT_MAX + 1]; /* canonical; "" for a name that is no host name */
 	uint16_t type;
 	uint8_t rcode;
-	bool fresh;			/* the name got its addresses by this question */
+	bool fresh; /* the name got its addresses by this question */
 };
 
 /*
- * Length of the answer to a query, 0 for what gets none: fragments of a head, answers, and what is longer than
- * DNS_QUERY_MAX. Over TCP the two bytes of length before each are the caller's. retquestion may be NULL.
+ * Length of the answer to a query, 0 for what gets none: fragments of a head, answers, and what is longer
+ * than DNS_QUERY_MAX. Over TCP the two bytes of length before each are the caller's. retquestion may be NULL.
  */
 size_t dns_answer(const struct dns_policy *policy, const void *query, size_t len, uint8_t ret[DNS_ANSWER_MAX],
 	struct dns_question *retquestion);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The table of names and their synthetic addresses. A name's place in the pool is a hash of it, or the next free one
- * behind; both addresses follow from the place. Nothing is ever taken out, so looking forward from the hash finds it.
+ * The table of names and their synthetic addresses. A name's place in the pool is a hash of it, or the next
+ * free one behind; both addresses follow from the place. Nothing is ever taken out, so looking forward from
+ * the hash finds it.
  */
 #include "network/names.h"
 
@@ -11,14 +12,14 @@
 #include <sys/socket.h>
 
 #define SAVE_VERSION 1
-#define V6_NAMES 1U	/* third last group of 32 bits: what tells a name's address from the cell's own */
+#define V6_NAMES 1U /* third last group of 32 bits: what tells a name's address from the cell's own */
 
 static const uint8_t v6_prefix[8] = NAMES_V6_PREFIX;
 
 struct names {
 	size_t n;
 	char *texts[NAMES_MAX];
-	uint16_t at[NAMES_V4_SLOTS];	/* 0: free, else index + 1 */
+	uint16_t at[NAMES_V4_SLOTS]; /* 0: free, else index + 1 */
 };
 
 struct names *names_new(void)

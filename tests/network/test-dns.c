@@ -114,7 +114,8 @@ static void tear_down(void)
 
 TestSuite(dns, .init = set_up, .fini = tear_down);
 
-/* One A and one AAAA a name, the same each time, whatever the case; the question comes back as it was asked. */
+/* One A and one AAAA a name, the same each time, whatever the case; the question comes back as it was asked.
+ */
 Test(dns, gives_addresses)
 {
 	uint8_t v4[4], v6[16];
@@ -150,8 +151,8 @@ Test(dns, other_types_are_empty)
 /* Names that no connection can ever be made to. */
 Test(dns, names_that_are_none)
 {
-	static const char *const none[] = { "", "single", "localhost", "evil.localhost", "127.0.0.1", "0x7f.1",
-		"a%2eb.test", "4.3.2.1.in-addr.arpa", "example.arpa" };
+	static const char *const none[] = { "", "single", "localhost", "evil.localhost", "127.0.0.1",
+		"0x7f.1", "a%2eb.test", "4.3.2.1.in-addr.arpa", "example.arpa" };
 
 	for (size_t i = 0; i < ELEMENTSOF(none); i++) {
 		cr_assert_gt(ask(none[i], NS_A), 0);
@@ -206,8 +207,9 @@ Test(dns, pointers)
 	reverse[0] = 'g';
 	ask(reverse, NS_PTR);
 	cr_assert_eq(rcode(), 3);
-	for (const char *const *name = (const char *const[]){ "1.0.0.127.in-addr.arpa", "01.0.18.198.in-addr.arpa",
-		     "300.1.18.198.in-addr.arpa", "1.18.198.in-addr.arpa", "some.example.test", NULL };
+	for (const char *const *name = (const char *const[]){ "1.0.0.127.in-addr.arpa",
+		     "01.0.18.198.in-addr.arpa", "300.1.18.198.in-addr.arpa", "1.18.198.in-addr.arpa",
+		     "some.example.test", NULL };
 		*name; name++) {
 		ask(*name, NS_PTR);
 		cr_assert_eq(rcode(), 3, "%s", *name);

@@ -11,11 +11,11 @@
 /* Only names of two labels and more that no resolver would read as an address. */
 Test(names, takes_host_names_only)
 {
-	static const char *const good[] = { "a.b", "example.test", "x--y.example.co.uk", "_dmarc.example.test",
-		"1.2.3.example", "xn--bcher-kva.example" };
-	static const char *const bad[] = { "", "localhost", "single", ".", "a.", ".a.b", "a..b", "a.b.", "127.0.0.1",
-		"127.1", "1.0x7f", "10.0x", "evil.localhost", "a b.test", "a%2eb.test", "A.test", "-a.test", "a-.test",
-		"a.b/c", "[::1].test", "::1", "a\\.test" };
+	static const char *const good[] = { "a.b", "example.test", "x--y.example.co.uk",
+		"_dmarc.example.test", "1.2.3.example", "xn--bcher-kva.example" };
+	static const char *const bad[] = { "", "localhost", "single", ".", "a.", ".a.b", "a..b", "a.b.",
+		"127.0.0.1", "127.1", "1.0x7f", "10.0x", "evil.localhost", "a b.test", "a%2eb.test", "A.test",
+		"-a.test", "a-.test", "a.b/c", "[::1].test", "::1", "a\\.test" };
 	_cleanup_(names_freep) struct names *names = names_new();
 	char longest[NAMES_TEXT_MAX + 2];
 
@@ -92,7 +92,8 @@ Test(names, foreign_addresses)
 /* What is no saved table is refused and leaves none. */
 Test(names, refuses_other_bytes)
 {
-	static const char *const twice[] = { "a.test", "a.test", NULL }, *const bad[] = { "a.test", "no", NULL };
+	static const char *const twice[] = { "a.test", "a.test", NULL }, *const bad[] = { "a.test", "no",
+		NULL };
 	const char *const *lists[] = { twice, bad };
 
 	for (size_t i = 0; i < ELEMENTSOF(lists); i++) {
