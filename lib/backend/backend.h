@@ -39,6 +39,7 @@ struct backend_ops {
 };
 
 extern const struct backend_ops backend_namespaces;
+extern const struct backend_ops backend_gvisor;
 
 /* By the name in the plan; NULL when it is not in this build. */
 const struct backend_ops *backend_find(const char *name);

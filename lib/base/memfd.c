@@ -13,7 +13,7 @@
 
 #define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
-static int memfd_create_for(const char *name, uint32_t mode)
+int memfd_begin(const char *name, uint32_t mode)
 {
 	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
 	int fd;
@@ -24,23 +24,31 @@ static int memfd_create_for(const char *name, uint32_t mode)
 	return fd < 0 ? -errno : fd;
 }
 
-int memfd_new_sealed(const char *name, const void *data, size_t len, uint32_t mode, int *retfd)
+int memfd_seal(int fd, uint32_t mode)
 {
-	_cleanup_(fd_closep) int fd = -EBADF;
-	int r;
-
-	fd = memfd_create_for(name, mode);
-	if (fd < 0)
-		return fd;
-	r = fd_pwrite_all(fd, data, len, 0);
-	if (r < 0)
-		return r;
 	if (fchmod(fd, mode) < 0)
 		return -errno;
 	/* Security: F_SEAL_EXEC only fixes the mode, which protects nothing that the other seals do not;
 	 * older kernels lack it. */
 	if (fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_EXEC) < 0 && fcntl(fd, F_ADD_SEALS, SEALS) < 0)
 		return -errno;
+	return 0;
+}
+
+int memfd_new_sealed(const char *name, const void *data, size_t len, uint32_t mode, int *retfd)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	int r;
+
+	fd = memfd_begin(name, mode);
+	if (fd < 0)
+		return fd;
+	r = fd_pwrite_all(fd, data, len, 0);
+	if (r < 0)
+		return r;
+	r = memfd_seal(fd, mode);
+	if (r < 0)
+		return r;
 	*retfd = steal_fd(fd);
 	return 0;
 }

@@ -12,6 +12,9 @@
  * dumpable from its first instruction unless privileged), 0400 for data. The descriptor reads from offset 0.
  */
 int memfd_new_sealed(const char *name, const void *data, size_t len, uint32_t mode, int *retfd);
+/* The same in steps, for bytes that come one after the other: a descriptor or -errno; written by the caller; 0 or -errno. */
+int memfd_begin(const char *name, uint32_t mode);
+int memfd_seal(int fd, uint32_t mode);
 /* True when fd is a memory file that cannot change any more (shrink, grow, write all sealed). */
 bool memfd_is_sealed(int fd);
 /* The bytes of a sealed memory file of at most max bytes, mapped read-only; -EINVAL when it is not sealed.

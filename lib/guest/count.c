@@ -77,6 +77,14 @@ static uint32_t count_ours(struct process *list, size_t n, pid_t self)
 	return count;
 }
 
+/* Our number there: /proc may be that of a pid namespace above ours. */
+static pid_t own_number(void)
+{
+	char text[16] = "";
+
+	return readlink("/proc/self", text, sizeof(text) - 1) > 0 ? (pid_t)atoi(text) : getpid();
+}
+
 uint32_t count_descendants(void)
 {
 	_cleanup_(closedirp) DIR *dir = opendir("/proc");
@@ -92,5 +100,5 @@ uint32_t count_descendants(void)
 			read_process(dirfd(dir), entry->d_name, &list[n]))
 			n++;
 	}
-	return count_ours(list, n, getpid());
+	return count_ours(list, n, own_number());
 }

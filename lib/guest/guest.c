@@ -79,10 +79,14 @@ static void oom_score(const char *text)
 static pid_t clone_shepherd(void)
 {
 	struct sys_clone_args args = { .exit_signal = SIGCHLD };
+	long pid;
 
 	if (guest.box->new_pidns)
-		args.flags |= CLONE_NEWPID | CLONE_NEWNS;
-	return (pid_t)sys_clone3(&args);
+		args.flags |= CLONE_NEWPID | (guest.box->renew_proc ? CLONE_NEWNS : 0);
+	pid = sys_clone3(&args);
+	if (pid < 0 && errno == ENOSYS)	/* gVisor */
+		pid = syscall(SYS_clone, args.flags | SIGCHLD, NULL, NULL, NULL, NULL);
+	return (pid_t)pid;
 }
 
 static struct flock_entry *make_shepherd(void)

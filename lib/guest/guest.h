@@ -36,7 +36,7 @@ struct guest_box {
 	bool filtered_shepherds;	/* commands inherit the filter from their shepherd: compiling it for each costs more
 				 * than all else between clone and exec. Not where commands are born into groups. */
 	bool new_pidns;		/* each command in a pid namespace of its own, whose PID 1 is the shepherd */
-	/* In the new mount namespace of such a shepherd: a /proc that shows its processes. */
+	/* In the new mount namespace of such a shepherd: a /proc that shows its processes. NULL: none, they see the box's. */
 	int (*renew_proc)(const void *userdata, struct fault *fault);
 	const void *userdata;
 };

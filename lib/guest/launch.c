@@ -63,6 +63,8 @@ static int set_limits(const struct guest_order *order, struct fault *fault)
 		r = limit_set(RLIMIT_NOFILE, order->open_files, order->open_files, "limit open_files", fault);
 	if (r == 0 && order->pids)
 		r = limit_set(RLIMIT_NPROC, order->pids, order->pids, "limit pids", fault);
+	if (r == 0 && order->address_bytes)
+		r = limit_set(RLIMIT_AS, order->address_bytes, order->address_bytes, "limit memory", fault);
 	if (r == 0 && order->file_bytes)
 		r = limit_set(RLIMIT_FSIZE, order->file_bytes, order->file_bytes, "limit file_bytes", fault);
 	if (r == 0 && order->cpu_usec) {
@@ -85,7 +87,7 @@ static int set_streams(const struct child *child, struct fault *fault)
 	}
 	/* Security: nothing of the guest's reaches the program; close-on-exec, since some are needed until
 	 * then */
-	if (sys_close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+	if (sys_close_range(3, CLOSE_RANGE_REST, CLOSE_RANGE_CLOEXEC) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "streams", "cannot close descriptors");
 	return 0;
 }

@@ -78,6 +78,7 @@ void guest_order_pack(struct pack_writer *writer, const struct guest_order *orde
 	pack_u64(writer, order->file_bytes);
 	pack_u32(writer, order->open_files);
 	pack_u64(writer, order->pids);
+	pack_u64(writer, order->address_bytes);
 	pack_u32(writer, order->survivors);
 }
 
@@ -117,6 +118,7 @@ int guest_order_unpack(const void *data, size_t len, struct guest_order *ret)
 		ret->file_bytes = unpack_u64(&reader);
 		ret->open_files = unpack_u32(&reader);
 		ret->pids = unpack_u64(&reader);
+		ret->address_bytes = unpack_u64(&reader);
 		ret->survivors = unpack_u32(&reader);
 		if (!unpack_done(&reader) || !ret->argv[0])
 			r = ABOX_E_PROTOCOL;

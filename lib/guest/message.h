@@ -41,6 +41,7 @@ struct guest_order {
 	uint64_t cpu_usec, file_bytes;
 	uint32_t open_files;
 	uint64_t pids;
+	uint64_t address_bytes;	/* RLIMIT_AS */
 	uint32_t survivors;
 };
 void guest_order_pack(struct pack_writer *writer, const struct guest_order *order);

@@ -283,9 +283,9 @@ static int shepherd_prepare(struct shepherd *shepherd, struct fault *fault)
 	prctl(PR_SET_NAME, "agentbox-shep");
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || prctl(PR_SET_CHILD_SUBREAPER, 1) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "shepherd", "cannot become a subreaper");
-	if (sys_close_range(GUEST_FD_FREE, ~0U, 0) < 0)
+	if (sys_close_range(GUEST_FD_FREE, CLOSE_RANGE_REST, 0) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "shepherd", "cannot close descriptors");
-	if (box->new_pidns) {
+	if (box->renew_proc && box->new_pidns) {
 		r = box->renew_proc(box->userdata, fault);
 		if (r < 0)
 			return r;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What keeper and guest (PID 1 of the box) say to each other. Behind namespaces it is a SOCK_SEQPACKET pair with
- * descriptors; the messages are the same where only a byte stream is to be had (each then has its u32 length before
- * it, and streams travel as messages of their own).
+ * descriptors; where only bytes go through the wall, a relay at each end (guest/relay.h) makes it look so.
  *
  * Security: the guest stands inside the wall. The keeper checks every field of what comes from it.
  */
@@ -14,14 +13,17 @@ enum guest_type {
 	/* keeper to guest */
 	GUEST_SPAWN = 1,	/* fds: [blob memfd when the blob is empty], then by io flags. u32 io flags, bytes blob: strings argv,
 				 * strings env (complete), str cwd, u32 uid, u32 gid, u8 pty, u32 rows, u32 columns, u64 cpu_usec,
-				 * u64 file_bytes, u32 open_files, u64 pids, u32 survivors */
+				 * u64 file_bytes, u32 open_files, u64 pids, u64 address_bytes, u32 survivors */
 	GUEST_SIGNAL = 2,	/* i32 signal, u32 scope (enum guest_scope) */
 	GUEST_SIGNAL_ALL = 3,	/* i32 signal: every process but the guest and its shepherds */
 	GUEST_DROP = 4,		/* forget the command: kill what is left of its tree */
 	GUEST_END = 5,		/* kill everything and exit */
+	GUEST_SETUP = 6,	/* the first one where the guest is no fork of the keeper: fields in guest/setup.h */
+	GUEST_TTY_SIZE = 7,	/* u32 rows, u32 columns: of a terminal whose master is behind the wall too */
+	GUEST_TTY_SIGNAL = 8,	/* i32 signal: to the foreground group of such a terminal */
 
 	/* guest to keeper */
-	GUEST_READY = 20,	/* the tree stands and commands may come; fds: [root of the scratch tmpfs] */
+	GUEST_READY = 20,	/* the tree stands and commands may come; fds: [root of the scratch, where it is the host's] */
 	GUEST_FAULT = 21,	/* set-up failed: fields as in WIRE_FAULT; the guest exits */
 	GUEST_SPAWNED = 22,	/* u32 pid inside; fds: [pty master]. execve has succeeded */
 	GUEST_SPAWN_FAULT = 23,	/* fields as in WIRE_FAULT: code ABOX_E_EXEC_*, NOT_FOUND (cwd), SYSTEM */

@@ -203,7 +203,7 @@ static int make_limits(struct keeper *keeper, struct command *command, struct fa
 		needed |= CGROUP_BIT(CGROUP_MEMORY);
 	if (command->pids)
 		needed |= CGROUP_BIT(CGROUP_PIDS);
-	if (!needed)
+	if (!needed || keeper->plan.limits.own_by_rlimit)
 		return 0;
 	/* v2 has no limits below a group that holds processes, and the guest is in the box's */
 	if (!keeper->has_group || keeper->plan.cgroup.limits_version != 1 ||
@@ -267,9 +267,12 @@ static int pack_order(struct keeper *keeper, struct command *command, const stru
 		.file_bytes = wish->file_bytes,
 		.open_files = wish->open_files ? wish->open_files : plan->limits.open_files,
 		.pids = plan->limits.pids_by_rlimit ? plan->limits.pids : 0,
+		.address_bytes = plan->limits.own_by_rlimit ? command->memory_bytes : 0,
 		.survivors = command->survivors,
 	};
 
+	if (plan->limits.own_by_rlimit && command->pids)
+		order.pids = command->pids;
 	order.env = merge_env(plan->env, wish->env);
 	if (!order.env)
 		return -ENOMEM;

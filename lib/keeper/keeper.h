@@ -235,6 +235,9 @@ void link_ready(struct keeper *keeper, struct io *io, uint32_t events);
 void link_wall_ready(struct keeper *keeper, struct io *io, uint32_t events);
 int link_signal(struct keeper *keeper, uint32_t command, int signal, uint32_t scope);
 int link_signal_all(struct keeper *keeper, int signal);
+/* Of a terminal whose master is behind the wall: what the keeper holds of it is a socket. */
+int link_tty_size(struct keeper *keeper, uint32_t command, uint32_t rows, uint32_t columns);
+int link_tty_signal(struct keeper *keeper, uint32_t command, int signal);
 
 /* client.c */
 struct client *client_new(struct keeper *keeper, int fd, enum client_kind kind);	/* takes fd, NULL: no memory */

@@ -40,7 +40,8 @@ static int take_fault(struct guest_message *message, struct fault *fault)
 	return fault->code;
 }
 
-/* READY hands over the scratch's root, by which the keeper tells how full it is. 1 when it has come. */
+/* READY hands over the scratch's root, by which the keeper tells how full it is, where that lies on this host. 1 when it has
+ * come. */
 static int take_early(struct keeper *keeper, struct guest_message *message, struct fault *fault)
 {
 	switch (message->type) {
@@ -50,9 +51,9 @@ static int take_early(struct keeper *keeper, struct guest_message *message, stru
 	case GUEST_FAULT:
 		return take_fault(message, fault);
 	case GUEST_READY:
-		if (message->n_fds != 1)
-			return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it is ready without a scratch");
-		keeper->scratch_fd = message->fds[0];
+		if (message->n_fds > 1)
+			return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it hands over more than its scratch");
+		keeper->scratch_fd = message->n_fds ? message->fds[0] : -EBADF;
 		message->fds[0] = -EBADF;
 		return 1;
 	default:
@@ -195,6 +196,27 @@ int link_signal(struct keeper *keeper, uint32_t command, int signal, uint32_t sc
 	guest_message_begin(&writer, GUEST_SIGNAL, command);
 	pack_i32(&writer, signal);
 	pack_u32(&writer, scope);
+	return guest_message_send(keeper->guest.fd, &writer, NULL, 0);
+}
+
+int link_tty_size(struct keeper *keeper, uint32_t command, uint32_t rows, uint32_t columns)
+{
+	uint8_t buffer[32];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+
+	guest_message_begin(&writer, GUEST_TTY_SIZE, command);
+	pack_u32(&writer, rows);
+	pack_u32(&writer, columns);
+	return guest_message_send(keeper->guest.fd, &writer, NULL, 0);
+}
+
+int link_tty_signal(struct keeper *keeper, uint32_t command, int signal)
+{
+	uint8_t buffer[32];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+
+	guest_message_begin(&writer, GUEST_TTY_SIGNAL, command);
+	pack_i32(&writer, signal);
 	return guest_message_send(keeper->guest.fd, &writer, NULL, 0);
 }
 

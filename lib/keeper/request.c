@@ -228,12 +228,14 @@ static int handle_open_command(struct keeper *keeper, struct request *request, s
 
 /* The terminal's foreground group changes as its shell wishes, and only the terminal knows it; the kernel
  * takes three signals this way. Others go to the group of the main process. */
-static bool signal_foreground(const struct command *command, int number)
+static bool signal_foreground(struct keeper *keeper, const struct command *command, int number)
 {
 	if (!command->pty || command->out[0].fd < 0 ||
 		(number != SIGINT && number != SIGQUIT && number != SIGTSTP))
 		return false;
-	return ioctl(command->out[0].fd, TIOCSIG, number) == 0;
+	if (ioctl(command->out[0].fd, TIOCSIG, number) == 0)
+		return true;
+	return errno == ENOTTY && link_tty_signal(keeper, command->id, number) == 0;
 }
 
 static int handle_signal(struct keeper *keeper, struct request *request, struct fault *fault)
@@ -249,7 +251,7 @@ static int handle_signal(struct keeper *keeper, struct request *request, struct 
 	command = find_or_fault(keeper, id, fault);
 	if (!command)
 		return fault->code;
-	if (command->state <= COMMAND_RUNNING && !signal_foreground(command, number))
+	if (command->state <= COMMAND_RUNNING && !signal_foreground(keeper, command, number))
 		link_signal(keeper, id, number, command->pty ? GUEST_SCOPE_GROUP : GUEST_SCOPE_MAIN);
 	client_answer_ok(keeper, request->client, request->serial);
 	return 0;
@@ -318,7 +320,8 @@ static int handle_resize(struct keeper *keeper, struct request *request, struct 
 		return fault->code;
 	if (!command->pty)
 		return fault_set(fault, ABOX_E_STATE, 0, "command", "it has no terminal");
-	if (command->out[0].fd >= 0 && ioctl(command->out[0].fd, TIOCSWINSZ, &size) < 0)
+	if (command->out[0].fd >= 0 && ioctl(command->out[0].fd, TIOCSWINSZ, &size) < 0 &&
+		(errno != ENOTTY || link_tty_size(keeper, id, rows, columns) < 0))
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "size", "cannot be set");
 	client_answer_ok(keeper, request->client, request->serial);
 	return 0;

@@ -42,7 +42,7 @@ static const char *why_we_ended(const struct command *command)
 	case ABOX_CAUSE_OUTPUT:
 		return "it wrote more than its output limit";
 	case ABOX_CAUSE_WALL_LOST:
-		return "the guest ended under it";
+		return command->keeper->guest_fault.code < 0 ? "the wall went down" : "the guest ended under it";
 	default:
 		return "it was killed on request, or the box was stopped";
 	}
@@ -112,6 +112,17 @@ static void explain_signal(const struct command *command, struct command_result 
 	}
 }
 
+static void explain_end(const struct command *command, struct command_result *result)
+{
+	const struct fault *fault = &command->keeper->guest_fault;
+	int n = snprintf(result->evidence, sizeof(result->evidence), "%s", why_we_ended(command));
+
+	/* what it said last itself, or what its program did */
+	if (command->cause == ABOX_CAUSE_WALL_LOST && fault->code < 0)
+		snprintf(result->evidence + n, sizeof(result->evidence) - (size_t)n, ": %.40s: %.110s", fault->place,
+			fault->message);
+}
+
 void result_make(struct command *command)
 {
 	struct command_result *result = &command->result;
@@ -142,7 +153,7 @@ void result_make(struct command *command)
 	}
 	if (command->cause) {
 		result->cause = command->cause;
-		snprintf(result->evidence, sizeof(result->evidence), "%s", why_we_ended(command));
+		explain_end(command, result);
 	} else if (result->signal) {
 		explain_signal(command, result, n_oom);
 	} else {

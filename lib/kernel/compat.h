@@ -150,6 +150,7 @@ struct sys_open_how {
 #ifndef CLOSE_RANGE_UNSHARE
 #define CLOSE_RANGE_UNSHARE (1U << 1)
 #endif
+#define CLOSE_RANGE_REST 0x7fffffffU	/* no number is higher; gVisor takes no larger one */
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif

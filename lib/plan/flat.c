@@ -219,6 +219,7 @@ static void io_limits(struct flat_io *io, struct flat_limits *limits)
 	io_u64(io, &limits->pids);
 	io_u32(io, &limits->open_files);
 	io_flag(io, &limits->pids_by_rlimit);
+	io_flag(io, &limits->own_by_rlimit);
 	io_flag(io, &limits->output_written);
 }
 
@@ -296,6 +297,7 @@ static void io_plan(struct flat_io *io, struct flat_plan *plan)
 	io_ids(io, plan);
 	io_flag(io, &plan->userxattr);
 	io_strings(io, &plan->env);
+	io_strings(io, &plan->program);
 	io_target(io, &plan->cwd);
 	io_string(io, &plan->home);
 	io_i32(io, &plan->root_source);
@@ -337,6 +339,7 @@ int flat_unpack(const void *data, size_t len, struct flat_plan *plan, struct fau
 void flat_clear(struct flat_plan *plan)
 {
 	free((void *)plan->env);
+	free((void *)plan->program);
 	free(plan->sources);
 	free(plan->steps);
 	free(plan->landlock);

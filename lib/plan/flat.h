@@ -15,7 +15,7 @@
 #include "base/pack.h"
 #include "kernel/cgroup.h"
 
-#define FLAT_VERSION 1
+#define FLAT_VERSION 2
 
 /* Where the ids of the box lead outside. */
 enum flat_map {
@@ -81,6 +81,7 @@ enum {
 	FLAT_ATTR_OPTIONAL = 1 << 4, /* a failure of this step is logged and does not end the start */
 	FLAT_ATTR_MAKE = 1 << 5, /* PROTECT: made where it is missing, in the lowest layer of an overlay */
 	FLAT_ATTR_FOLDER = 1 << 6, /* PROTECT: as a folder */
+	FLAT_ATTR_OUTER = 1 << 7, /* the target is in the outer root, where the program of the wall runs */
 }; /* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
 	uint32_t op;
@@ -112,8 +113,11 @@ struct flat_limits {		/* 0: none */
 	uint64_t pids;		/* by the group; also RLIMIT_NPROC of every command when pids_by_rlimit */
 	uint32_t open_files;
 	uint8_t pids_by_rlimit;
+	uint8_t own_by_rlimit;	/* a command's own memory and pids are RLIMIT_AS and RLIMIT_NPROC of its processes */
 	uint8_t output_written;
 };
+
+#define FLAT_BOX "/box"
 
 struct flat_plan {
 	uint32_t version;
@@ -151,11 +155,18 @@ struct flat_plan {
 	uint32_t n_sources;
 	struct flat_step *steps;
 	uint32_t n_steps;
+	const char *const *program;	/* what builds the wall, run in an outer root of its own that holds the box's root
+					 * as FLAT_BOX: NULL-ended, empty where the kernel's namespaces are the wall */
 	struct flat_landlock *landlock;
 	uint32_t n_landlock;
 	const void *filter;	/* array of struct sock_filter */
 	size_t filter_len;	/* in bytes */
 };
+
+static inline bool flat_has_program(const struct flat_plan *plan)
+{
+	return plan->program && plan->program[0];
+}
 
 /* Library side. false when memory ran out. */
 bool flat_pack(const struct flat_plan *plan, struct pack_writer *writer);

@@ -26,22 +26,22 @@
 
 static const struct flat_plan *prepared;
 
-static int prepare(const struct flat_plan *plan, struct fault *fault)
+int outer_prepare(const struct flat_plan *plan, struct fault *fault)
 {
 	prepared = plan;
 	/* a plain user may copy mounts in the guest's own mount namespace only */
 	return plan->map == FLAT_MAP_RANGE ? sources_open(plan, fault) : 0;
 }
 
-static void release(void)
+void outer_release(void)
 {
 	if (prepared && prepared->map == FLAT_MAP_RANGE)
 		sources_close(prepared);
 	prepared = NULL;
 }
 
-static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *group, int channel_fd,
-	int *retpidfd, pid_t *retpid, struct fault *fault)
+static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run,
+	int channel_fd, int *retpidfd, pid_t *retpid, struct fault *fault)
 {
 	struct sys_clone_args args = {
 		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
@@ -59,7 +59,7 @@ static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *
 	if (pid == 0) {
 		if (dup3(channel_fd, GUEST_FD_CHANNEL, O_CLOEXEC) < 0)
 			_exit(1);
-		guest_enter(plan, group);
+		guest_enter(plan, group, run);
 	}
 	if (pid < 0) {
 		fault_set(fault, errno == EPERM ? ABOX_E_UNAVAILABLE : ABOX_E_SYSTEM, errno, "namespaces",
@@ -151,7 +151,7 @@ static int map_guest(const struct flat_plan *plan, struct backend_wall *wall, st
 	return r < 0 ? prefer_guest_fault(wall, fault) : 0;
 }
 
-static int stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault)
+int outer_stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec);
 	struct pidfd_end end;
@@ -171,7 +171,7 @@ static int stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *
 	return 0;
 }
 
-static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret,
+int outer_start(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run, struct backend_wall *ret,
 	struct fault *fault)
 {
 	_cleanup_(fd_closep) int ours = -EBADF, theirs = -EBADF;
@@ -183,24 +183,30 @@ static int start(const struct flat_plan *plan, const struct cgroup_group *group,
 		return fault_set(fault, ABOX_E_SYSTEM, -r, "channel", "cannot be made");
 	ours = pair[0];
 	theirs = pair[1];
-	r = clone_guest(plan, group, theirs, &wall.pidfd, &wall.pid, fault);
+	r = clone_guest(plan, group, run, theirs, &wall.pidfd, &wall.pid, fault);
 	if (r < 0)
 		return r;
 	theirs = fd_close(theirs);
 	wall.channel_fd = steal_fd(ours);
 	r = map_guest(plan, &wall, fault);
 	if (r < 0) {
-		stop(&wall, MAPS_TIMEOUT_USEC, NULL);
+		outer_stop(&wall, MAPS_TIMEOUT_USEC, NULL);
 		return r;
 	}
 	*ret = wall;
 	return 0;
 }
 
+static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret,
+	struct fault *fault)
+{
+	return outer_start(plan, group, guest_main, ret, fault);
+}
+
 const struct backend_ops backend_namespaces = {
 	.name = "namespaces",
-	.prepare = prepare,
-	.release = release,
+	.prepare = outer_prepare,
+	.release = outer_release,
 	.start = start,
-	.stop = stop,
+	.stop = outer_stop,
 };

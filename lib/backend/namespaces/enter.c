@@ -307,9 +307,18 @@ static int make_ready(
 	return 0;
 }
 
-_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group)
+int guest_main(const struct flat_plan *plan, int scratch_fd, struct fault *fault)
 {
 	static struct guest_box box;
+	int r = make_ready(plan, &box, scratch_fd, fault);
+
+	if (r == 0)
+		guest_run(&box);
+	return r;
+}
+
+_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run)
+{
 	struct fault fault;
 	int scratch_fd = -EBADF, r;
 
@@ -322,7 +331,8 @@ _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_gr
 		r = take_maps(plan, &fault);
 	if (r == 0)
 		r = take_ids(plan, &fault);
-	if (r == 0)
+	/* the program of another wall is executed with them, in a user namespace of this box alone */
+	if (r == 0 && !flat_has_program(plan))
 		r = caps_drop_bounding(&fault);
 	if (r == 0)
 		r = set_dumpable(0, &fault);
@@ -339,9 +349,7 @@ _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_gr
 				&fault, ABOX_E_SYSTEM, -scratch_fd, "scratch", "no descriptor left for it");
 	}
 	if (r == 0)
-		r = make_ready(plan, &box, scratch_fd, &fault);
-	if (r == 0)
-		guest_run(&box);
+		r = run(plan, scratch_fd, &fault);
 	guest_message_send_fault(GUEST_FD_CHANNEL, GUEST_FAULT, 0, &fault);
 	_exit(1);
 }

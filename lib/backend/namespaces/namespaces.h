@@ -5,6 +5,7 @@
 #ifndef BACKEND_NAMESPACES_H
 #define BACKEND_NAMESPACES_H
 
+#include "backend/outer.h"
 #include "base/fault.h"
 #include "kernel/cgroup.h"
 #include "plan/flat.h"
@@ -39,7 +40,9 @@ int protect_mask(const struct flat_plan *plan, const char *place, int mask_fd, s
 int tree_renew_proc(const struct flat_plan *plan, struct fault *fault);
 
 /* The guest's side of the clone: never returns. The channel is descriptor GUEST_FD_CHANNEL already. */
-_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group);
+_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run);
+/* The guest of the namespaces wall. */
+int guest_main(const struct flat_plan *plan, int scratch_fd, struct fault *fault);
 
 /* What keeper and guest say while the id maps are being made: one byte each; the first only where a tool
  * needs it. */

@@ -35,11 +35,14 @@
 #define NAME_MASK_DIR "#mask"	/* in the scratch: a plan's names cannot be these two, see scratch_make() */
 #define NAME_MASK_FILE "#empty"
 #define NAME_ROOT "#root"
+#define NAME_OUTER "#outer"
+#define OUTER_BYTES (64U << 20)	/* what the program of a wall writes of its own */
 #define SYS_STATX_ATTR_MOUNT_ROOT 0x2000
 
 struct tree {
 	const struct flat_plan *plan;
 	int root_fd;
+	int outer_fd;		/* root of what stands around the box's, or -EBADF */
 	int scratch_fd;
 	/* the parent that was opened last: a folder's files come one after the other */
 	int *parent_fd;
@@ -584,6 +587,51 @@ static int make_root(struct tree *tree, struct fault *fault)
 	return 0;
 }
 
+/* Where the program of a wall runs: an empty place with what the plan puts there, and the box's root as FLAT_BOX. */
+static int make_outer(struct tree *tree, struct fault *fault)
+{
+	struct mount_tmpfs options = { OUTER_BYTES, ROOT_INODES, 0755 };
+	_cleanup_(fd_closep) int mount_fd = -EBADF, place_fd = -EBADF, box_fd = -EBADF;
+	int r;
+
+	if (!flat_has_program(tree->plan))
+		return 0;
+	r = mount_new_tmpfs(&options, MOUNT_NOSUID | MOUNT_NODEV, "/", &mount_fd, fault);
+	if (r < 0)
+		return r;
+	if (mkdirat(tree->scratch_fd, NAME_OUTER, 0700) < 0 || mkdirat(mount_fd, FLAT_BOX + 1, 0755) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, FLAT_BOX, "cannot make the folder");
+	place_fd = openat(tree->scratch_fd, NAME_OUTER, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (place_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot open the place of the outer root");
+	r = mount_attach(mount_fd, place_fd, "/", fault);
+	if (r < 0)
+		return r;
+	box_fd = openat(mount_fd, FLAT_BOX + 1, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (box_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, FLAT_BOX, "cannot open the folder");
+	r = mount_attach(tree->root_fd, box_fd, FLAT_BOX, fault);
+	if (r < 0)
+		return r;
+	tree->outer_fd = steal_fd(mount_fd);
+	return 0;
+}
+
+/* Steps of the outer root see that one as theirs. */
+static int run_outer_step(const struct tree *tree, uint32_t number, struct fault *fault)
+{
+	struct tree outer = *tree;
+	int r;
+
+	if (tree->outer_fd < 0)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, tree->plan->steps[number].target, "there is no outer root");
+	outer.root_fd = tree->outer_fd;
+	forget_parent(tree);
+	r = run_step(&outer, number, fault);
+	forget_parent(tree);
+	return r;
+}
+
 int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, struct fault *fault)
 {
 	int parent_fd = -EBADF;
@@ -591,6 +639,7 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 	struct tree tree = {
 		.plan = plan,
 		.root_fd = -EBADF,
+		.outer_fd = -EBADF,
 		.scratch_fd = -EBADF,
 		.parent_fd = &parent_fd,
 		.parent = parent,
@@ -603,8 +652,13 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 		r = make_scratch(&tree, fault);
 	if (r == 0)
 		r = make_root(&tree, fault);
+	if (r == 0)
+		r = make_outer(&tree, fault);
 	for (uint32_t i = 0; r == 0 && i < plan->n_steps; i++) {
-		r = run_step(&tree, i, fault);
+		if (plan->steps[i].attr & FLAT_ATTR_OUTER)
+			r = run_outer_step(&tree, i, fault);
+		else
+			r = run_step(&tree, i, fault);
 		if (r < 0 && (plan->steps[i].attr & FLAT_ATTR_OPTIONAL)) {
 			char text[sizeof(fault->place) + sizeof(fault->message) + 8];
 
@@ -617,10 +671,11 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 	forget_parent(&tree);
 	forget_covers();
 	if (r == 0)
-		r = mount_pivot(tree.root_fd, fault);
+		r = mount_pivot(tree.outer_fd >= 0 ? tree.outer_fd : tree.root_fd, fault);
 	if (r == 0)
 		r = check_root(fault);
 	fd_close(tree.root_fd);
+	fd_close(tree.outer_fd);
 	if (r < 0) {
 		fd_close(tree.scratch_fd);
 		return r;

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The bridge. Promises that a wall which does not come up, or goes down, is told with the stage it was in and with the
+ * last line of its program; and that nothing of the wall outlives it, since it is PID 1 of all of that.
+ *
+ * Security: what it reads comes from inside the box. It runs as nobody of the host, in namespaces of the box, without
+ * capabilities and behind the system call filter of commands.
+ */
+#include "backend/bridge.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "guest/guest.h"
+#include "guest/relay.h"
+#include "kernel/caps.h"
+#include "kernel/compat.h"
+
+#define END_USEC (2 * USEC_PER_SEC)	/* from the end of the channel to that of the program, to tell how it ended */
+#define LOG_BYTES 4096
+
+struct state {
+	const struct bridge *bridge;
+	int wake_fd, signal_fd;
+	bool ended;
+	int status;
+	char log[LOG_BYTES];	/* the end of what it has said */
+	size_t log_len;
+};
+
+static struct relay relay;
+
+pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd)
+{
+	static const char *const env[] = { "PATH=/usr/bin:/bin", "HOME=/", NULL };
+	pid_t pid = fork();
+	sigset_t none;
+
+	if (pid != 0)
+		return pid < 0 ? -errno : pid;
+	sigemptyset(&none);
+	if (dup2(in_fd, 0) < 0 || dup2(out_fd, 1) < 0 || dup2(err_fd, 2) < 0 || sys_close_range(3, CLOSE_RANGE_REST, 0) < 0 ||
+		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+		sigprocmask(SIG_SETMASK, &none, NULL) < 0)
+		_exit(126);
+	execve(argv[0], (char *const *)argv, (char *const *)env);
+	dprintf(2, "%s cannot be executed: %s\n", argv[0], strerror(errno));
+	_exit(127);
+}
+
+static int watch(int epoll_fd, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return fd < 0 ? 0 : epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event);
+}
+
+static int prepare(struct state *state, struct fault *fault)
+{
+	sigset_t set;
+
+	sigfillset(&set);
+	if (sigprocmask(SIG_SETMASK, &set, NULL) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "signals", "cannot block signals");
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	state->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	state->wake_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (state->signal_fd < 0 || state->wake_fd < 0 || watch(state->wake_fd, state->signal_fd) < 0 ||
+		watch(state->wake_fd, state->bridge->log_fd) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, state->bridge->name, "cannot be watched");
+	return 0;
+}
+
+static int confine(const struct flat_plan *plan, struct fault *fault)
+{
+	static struct filter_insn filter[8192];
+	int r;
+
+	if (!plan->filter_len || plan->filter_len > sizeof(filter))
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "filter", "the plan has none that fits");
+	memcpy(filter, plan->filter, plan->filter_len);
+	r = caps_drop_all(fault);
+	if (r == 0)
+		r = caps_no_new_privs(fault);
+	return r < 0 ? r : filter_load(filter, plan->filter_len / sizeof(*filter), fault);
+}
+
+/* -- what the program says, and how it ends -- */
+
+static void take_log(struct state *state)
+{
+	char text[1024];
+	ssize_t n;
+
+	while ((n = read(state->bridge->log_fd, text, sizeof(text))) > 0) {
+		size_t len = (size_t)n, over;
+
+		if (state->log_len + len > sizeof(state->log)) {
+			over = state->log_len + len - sizeof(state->log);
+			memmove(state->log, state->log + over, state->log_len - over);
+			state->log_len -= over;
+		}
+		memcpy(state->log + state->log_len, text, len);
+		state->log_len += len;
+	}
+}
+
+static void reap(struct state *state)
+{
+	struct signalfd_siginfo info;
+	int status;
+	pid_t pid;
+
+	while (read(state->signal_fd, &info, sizeof(info)) > 0)
+		;
+	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+		if (pid != state->bridge->pid)
+			continue;
+		state->ended = true;
+		state->status = status;
+	}
+}
+
+/* The last line with anything in it, printable. */
+static void last_line(const struct state *state, char *ret, size_t size)
+{
+	size_t end = state->log_len, begin, n = 0;
+
+	while (end > 0 && (state->log[end - 1] == '\n' || state->log[end - 1] == ' '))
+		end--;
+	begin = end;
+	while (begin > 0 && state->log[begin - 1] != '\n')
+		begin--;
+	for (; begin < end && n + 1 < size; begin++)
+		ret[n++] = (char)(state->log[begin] >= ' ' && state->log[begin] < 127 ? state->log[begin] : '?');
+	ret[n] = 0;
+}
+
+static int tell_end(struct state *state, struct fault *fault)
+{
+	const char *name = state->bridge->name, *when = relay.ready ? "" : " before the guest answered";
+	int code = relay.ready ? ABOX_E_GONE : ABOX_E_UNAVAILABLE;
+	char line[256];
+
+	take_log(state);
+	last_line(state, line, sizeof(line));
+	if (!state->ended)
+		return fault_set(fault, code, 0, name, "it closed the channel%s%s%s", when, line[0] ? ": " : "", line);
+	if (WIFSIGNALED(state->status))
+		return fault_set(fault, code, 0, name, "it was ended by signal %d%s%s%s", WTERMSIG(state->status), when,
+			line[0] ? ": " : "", line);
+	return fault_set(fault, code, 0, name, "it ended with %d%s%s%s", WEXITSTATUS(state->status), when,
+		line[0] ? ": " : "", line);
+}
+
+/* The channel may end a moment before the program does. */
+static void wait_for_end(struct state *state)
+{
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), END_USEC);
+
+	while (!state->ended) {
+		struct pollfd entry = { .fd = state->signal_fd, .events = POLLIN };
+		uint64_t now = clock_monotonic_usec();
+
+		if (now >= deadline || poll(&entry, 1, clock_poll_msec(now, deadline)) < 0)
+			return;
+		reap(state);
+	}
+}
+
+static int loop(struct state *state, struct fault *fault)
+{
+	const struct bridge *bridge = state->bridge;
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), bridge->ready_usec);
+	char line[256];
+
+	for (;;) {
+		int r = relay_turn(&relay, state->wake_fd, relay.ready ? UINT64_MAX : deadline);
+
+		if (r == 0)
+			_exit(0);	/* the keeper is gone, and the box with it */
+		if (r == -EPROTO)
+			return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "what came from inside the wall is no message");
+		take_log(state);
+		reap(state);
+		if (r < 0)
+			wait_for_end(state);
+		if (r < 0 || state->ended)
+			return tell_end(state, fault);
+		if (!relay.ready && clock_monotonic_usec() >= deadline) {
+			last_line(state, line, sizeof(line));
+			return fault_set(fault, ABOX_E_TIMEOUT, 0, bridge->name, "it runs, but the guest does not answer%s%s",
+				line[0] ? ": " : "", line);
+		}
+		if (relay.ready)
+			fault->stage = ABOX_STAGE_COMMAND;
+	}
+}
+
+int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	static struct state state;
+	int r;
+
+	state.bridge = bridge;
+	r = prepare(&state, fault);
+	if (r == 0)
+		r = confine(plan, fault);
+	if (r < 0)
+		return r;
+	relay_init(&relay, false, GUEST_FD_CHANNEL, bridge->in_fd, bridge->out_fd);
+	relay.ready_fd = bridge->scratch_fd;
+	setup_pack(&writer, bridge->setup);
+	if (!relay_send(&relay, &writer))
+		return fault_set(fault, ABOX_E_MEMORY, 0, "setup", "no memory for it");
+	return loop(&state, fault);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * PID 1 of the outer namespaces while the program of a wall runs below it: it relays between the keeper and the guest
+ * behind the wall, bounds how long that may take to answer, keeps what the program says, and tells how it ended.
+ */
+#ifndef BACKEND_BRIDGE_H
+#define BACKEND_BRIDGE_H
+
+#include <sys/types.h>
+
+#include "base/fault.h"
+#include "guest/setup.h"
+#include "plan/flat.h"
+
+struct bridge {
+	const char *name;	/* of the program, for people */
+	pid_t pid;		/* a child whose end is the end of the wall */
+	int in_fd, out_fd;	/* the channel: bytes of the guest, and to it */
+	int log_fd;		/* read end of what the programs write to stderr, or -EBADF */
+	int scratch_fd;		/* goes with GUEST_READY, or -EBADF */
+	uint64_t ready_usec;	/* how long the guest may take to answer */
+	const struct guest_setup *setup;
+};
+
+/* A child of the bridge: 0-2 are the given descriptors (pipes, never a device or file of the host's), nothing else is
+ * open; no new privileges, all signals as by default. When the program cannot be executed it says so on err_fd. */
+pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd);	/* or -errno */
+
+/* Drops all rights, then works until the wall or the keeper is gone. */
+int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct fault *fault);
+
+#endif

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The guest as a program of its own, for walls that no fork of the keeper can pass: PID 1 of a gVisor container, or of a
+ * virtual machine. Descriptors 0 and 1 (or the port that its first argument names) are the channel, through which
+ * only bytes go: a relay below the guest makes messages with descriptors of them. The first one says what is to be set
+ * up; the answer is GUEST_READY, and nothing of the box runs before.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <agentbox/error.h>
+
+#include "base/fd.h"
+#include "guest/guest.h"
+#include "guest/relay.h"
+#include "guest/setup.h"
+#include "kernel/compat.h"
+
+#define RNDADDENTROPY 0x40085203
+#define RNDRESEEDCRNG 0x5207
+
+static struct relay relay;
+static uint8_t frame_bytes[RELAY_HEAD + RELAY_PAYLOAD_MAX];
+static struct guest_setup setup;
+
+/* -- the first message -- */
+
+static int read_setup(int fd, struct fault *fault)
+{
+	struct relay_frame frame;
+	size_t len = 0;
+	ssize_t n, r = 0;
+
+	while (r == 0) {
+		/* not a byte beyond it: what follows is the relay's */
+		size_t wanted = len < RELAY_HEAD ? RELAY_HEAD - len : RELAY_HEAD + frame.len - len;
+
+		n = read(fd, frame_bytes + len, wanted);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return fault_set(fault, ABOX_E_GONE, n < 0 ? errno : 0, "channel", "it ended before the setup came");
+		len += (size_t)n;
+		r = relay_frame_parse(frame_bytes, len, &frame);
+	}
+	if (r < 0 || frame.type != RELAY_MESSAGE || setup_unpack(frame.payload, frame.len, &setup) < 0)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "setup", "not a setup of version %d", SETUP_VERSION);
+	return 0;
+}
+
+/* -- what it asks for -- */
+
+static int seed(struct fault *fault)
+{
+	struct {
+		int32_t bits, size;
+		uint8_t bytes[SETUP_ENTROPY_BYTES];
+	} pool = { .bits = SETUP_ENTROPY_BYTES * 8, .size = SETUP_ENTROPY_BYTES };
+	_cleanup_(fd_closep) int fd = -EBADF;
+
+	if (!setup.entropy_len)
+		return 0;
+	memcpy(pool.bytes, setup.entropy, SETUP_ENTROPY_BYTES);
+	fd = open("/dev/urandom", O_WRONLY | O_CLOEXEC);
+	if (fd < 0 || ioctl(fd, RNDADDENTROPY, &pool) < 0 || ioctl(fd, RNDRESEEDCRNG, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "entropy", "the random pool cannot be seeded");
+	return 0;
+}
+
+static int set_clock(struct fault *fault)
+{
+	struct timeval now = { .tv_sec = (time_t)(setup.wall_usec / USEC_PER_SEC),
+		.tv_usec = (suseconds_t)(setup.wall_usec % USEC_PER_SEC) };
+
+	if (setup.wall_usec && settimeofday(&now, NULL) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "clock", "cannot be set");
+	return 0;
+}
+
+static int make_mounts(struct fault *fault)
+{
+	for (size_t i = 0; i < setup.n_mounts; i++) {
+		const struct setup_mount *wanted = &setup.mounts[i];
+
+		if (mkdir(wanted->target, 0755) < 0 && errno != EEXIST && errno != EROFS)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, wanted->target, "cannot make the mount point");
+		if (mount(wanted->source, wanted->target, wanted->type, wanted->flags, wanted->options) < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, wanted->target, "cannot mount %s", wanted->source);
+	}
+	return 0;
+}
+
+/* Moved, since in a merely chrooted place no user namespace can be made. */
+static int enter_root(struct fault *fault)
+{
+	if (!setup.root[0])
+		return 0;
+	if (chdir(setup.root) < 0 || mount(".", "/", NULL, MS_MOVE, NULL) < 0 || chroot(".") < 0 || chdir("/") < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, setup.root, "cannot become the root");
+	return 0;
+}
+
+static int loopback_up(struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	struct ifreq request = { .ifr_name = "lo" };
+
+	if (!setup.loopback)
+		return 0;
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be looked at");
+	request.ifr_flags |= IFF_UP;
+	if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be brought up");
+	return 0;
+}
+
+static int set_up(struct fault *fault)
+{
+	int r;
+
+	r = seed(fault);
+	if (r == 0)
+		r = set_clock(fault);
+	if (r == 0)
+		r = make_mounts(fault);
+	if (r == 0)
+		r = enter_root(fault);
+	if (r == 0)
+		r = loopback_up(fault);
+	if (r == 0 && setup.hostname[0] && sethostname(setup.hostname, strlen(setup.hostname)) < 0)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
+	return r;
+}
+
+/* -- relay and guest -- */
+
+/* Nothing in it returns: the guest ends with it, and with the guest the box. */
+_noreturn_ static void run_relay(int local_fd, int in_fd, int out_fd)
+{
+	prctl(PR_SET_NAME, "agentbox-relay");
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	fcntl(in_fd, F_SETFL, fcntl(in_fd, F_GETFL) | O_NONBLOCK);
+	fcntl(out_fd, F_SETFL, fcntl(out_fd, F_GETFL) | O_NONBLOCK);
+	relay_init(&relay, true, local_fd, in_fd, out_fd);
+	while (relay_turn(&relay, -EBADF, UINT64_MAX) > 0)
+		;
+	_exit(1);
+}
+
+static int fork_relay(int in_fd, int out_fd, struct fault *fault)
+{
+	int pair[2];
+	pid_t pid;
+
+	if (socket_pair(pair) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "relay", "no socket for it");
+	pid = fork();
+	if (pid == 0) {
+		fd_close(pair[0]);
+		run_relay(pair[1], in_fd, out_fd);
+	}
+	fd_close(pair[1]);
+	if (pid < 0 || dup3(pair[0], GUEST_FD_CHANNEL, O_CLOEXEC) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "relay", "cannot be started");
+	if (pair[0] != GUEST_FD_CHANNEL)
+		fd_close(pair[0]);
+	return 0;
+}
+
+/* All fixed numbers are taken at once; what is not used is /dev/null. */
+static int open_null(struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+	fd = fd < 0 ? -errno : fd_move_above(fd, GUEST_FD_FREE);
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -fd, "/dev/null", "the box has none");
+	for (int i = 0; i < GUEST_FD_FREE; i++) {
+		if (i != GUEST_FD_CHANNEL && dup3(fd, i, i < 3 ? 0 : O_CLOEXEC) < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, "/dev/null", "cannot be taken");
+	}
+	return 0;
+}
+
+/* A mount namespace of gVisor's shows its mounts to everybody, so there /proc stays that of the whole box. */
+static int renew_proc(const void *userdata, struct fault *fault)
+{
+	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", flags, NULL) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/proc", "cannot be mounted anew");
+	return 0;
+}
+
+static int fill_box(struct guest_box *box, struct fault *fault)
+{
+	struct filter_insn *filter = malloc(setup.filter_len);
+
+	if (!filter)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "filter", "no memory for it");
+	memcpy(filter, setup.filter, setup.filter_len);
+	*box = (struct guest_box){ .filter = filter,
+		.n_filter = setup.filter_len / sizeof(*filter),
+		.new_pidns = true,
+		.renew_proc = setup.own_kernel ? renew_proc : NULL,
+		.filtered_shepherds = true };
+	return 0;
+}
+
+static int make_ready(struct guest_box *box, struct fault *fault)
+{
+	uint8_t buffer[16];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+	int r;
+
+	r = open_null(fault);
+	if (r == 0)
+		r = guest_block_signals(fault);
+	if (r == 0)
+		r = fill_box(box, fault);
+	if (r < 0)
+		return r;
+	guest_message_begin(&writer, GUEST_READY, 0);
+	r = guest_message_send(GUEST_FD_CHANNEL, &writer, NULL, 0);
+	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "channel", "the relay is gone") : 0;
+}
+
+/* Without a relay yet: a frame by hand. */
+static void tell_fault(int fd, const struct fault *fault)
+{
+	static uint8_t packet[sizeof(*fault) + 64];
+	struct pack_writer writer = PACK_WRITER_FIXED(packet, sizeof(packet));
+	uint8_t head[RELAY_HEAD];
+	struct pack_writer head_writer = PACK_WRITER_FIXED(head, sizeof(head));
+
+	guest_message_begin(&writer, GUEST_FAULT, 0);
+	fault_pack(fault, &writer);
+	pack_u32(&head_writer, (uint32_t)writer.len);
+	pack_u32(&head_writer, RELAY_MESSAGE);
+	pack_u32(&head_writer, 0);
+	if (fd_write_all(fd, head, sizeof(head)) == 0)
+		fd_write_all(fd, packet, writer.len);
+}
+
+int main(int argc, char **argv)
+{
+	static struct guest_box box;
+	int in_fd = STDIN_FILENO, out_fd = STDOUT_FILENO, r;
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_START);
+	prctl(PR_SET_NAME, "agentbox-guest");
+	prctl(PR_SET_DUMPABLE, 0);
+	umask(0);
+	if (argc > 1) {
+		in_fd = out_fd = open(argv[1], O_RDWR | O_NOCTTY);
+		if (in_fd < 0)
+			return 1;
+	}
+	in_fd = fd_move_above(in_fd, GUEST_FD_FREE);
+	out_fd = argc > 1 ? in_fd : fd_move_above(out_fd, GUEST_FD_FREE);
+	if (in_fd < 0 || out_fd < 0)
+		return 1;
+	r = read_setup(in_fd, &fault);
+	if (r == 0)
+		r = set_up(&fault);
+	if (r < 0) {
+		tell_fault(out_fd, &fault);
+		return 1;
+	}
+	r = fork_relay(in_fd, out_fd, &fault);
+	fd_close(in_fd);
+	if (out_fd != in_fd)
+		fd_close(out_fd);
+	if (r == 0)
+		r = make_ready(&box, &fault);
+	if (r == 0)
+		guest_run(&box);
+	guest_message_send_fault(GUEST_FD_CHANNEL, GUEST_FAULT, 0, &fault);
+	return 1;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * GUEST_SETUP: what a guest needs to know that is no fork of the keeper. It is the first message, and nothing of the box
+ * runs before GUEST_READY has answered it. Helper code.
+ */
+#ifndef GUEST_SETUP_H
+#define GUEST_SETUP_H
+
+#include "base/pack.h"
+#include "kernel/seccomp.h"
+
+#define SETUP_VERSION 1
+#define SETUP_ENTROPY_BYTES 32
+#define SETUP_MOUNTS 64
+
+/* As mount(2) takes it; made in order, the target as a folder where it is missing. */
+struct setup_mount {
+	const char *source, *target, *type, *options;
+	uint64_t flags;		/* MS_* */
+};
+
+struct guest_setup {
+	const char *hostname;	/* "": leave it as it is */
+	uint64_t wall_usec;	/* the time of day; 0: leave the clock alone */
+	const void *entropy;	/* SETUP_ENTROPY_BYTES for the kernel's pool, or none */
+	size_t entropy_len;
+	const void *filter;	/* array of struct filter_insn, unaligned */
+	size_t filter_len;
+	uint8_t own_kernel;	/* the guest is PID 1 of a kernel of its own: namespaces, mounts and clocks are its to set */
+	uint8_t loopback;	/* bring lo up */
+	struct setup_mount mounts[SETUP_MOUNTS];
+	size_t n_mounts;
+	const char *root;	/* becomes the root of everything after the mounts (moved, not only chrooted); "": no */
+};
+
+void setup_pack(struct pack_writer *writer, const struct guest_setup *setup);	/* with the head of the message */
+int setup_unpack(const void *packet, size_t len, struct guest_setup *ret);	/* 0, ABOX_E_PROTOCOL */
+
+#endif
