@@ -302,7 +302,8 @@ static int set_upper(int fs_fd, const struct mount_overlay *overlay, enum layer_
 static int open_overlay(const struct mount_overlay *overlay, enum layer_way way, int *retfs_fd)
 {
 	static const struct option userxattr = { "userxattr", NULL, -EBADF },
-				   relaxed = { "volatile", NULL, -EBADF };
+				   relaxed = { "volatile", NULL, -EBADF },
+				   redirect = { "redirect_dir", "on", -EBADF };
 	_cleanup_(fd_closep) int fs_fd = sys_fsopen("overlay", FSOPEN_CLOEXEC);
 	int r;
 
@@ -315,6 +316,8 @@ static int open_overlay(const struct mount_overlay *overlay, enum layer_way way,
 		r = set_option(fs_fd, &userxattr);
 	if (r == 0 && (overlay->flags & MOUNT_OVERLAY_VOLATILE))
 		r = set_option(fs_fd, &relaxed);
+	if (r == 0 && (overlay->flags & MOUNT_OVERLAY_REDIRECT))
+		r = set_option(fs_fd, &redirect);
 	if (r < 0)
 		return r;
 	*retfs_fd = steal_fd(fs_fd);

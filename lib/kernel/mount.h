@@ -74,6 +74,7 @@ enum {
 	MOUNT_OVERLAY_VOLATILE =
 		1 << 1, /* no sync at umount: durability is promised elsewhere or not at all */
 	MOUNT_OVERLAY_FORCE_STRING = 1 << 2, /* for tests: as on a kernel without lowerdir+ */
+	MOUNT_OVERLAY_REDIRECT = 1 << 3, /* folders of lower layers can be renamed; not in a user namespace */
 };
 #define MOUNT_OVERLAY_STRING_LAYERS 48
 struct mount_overlay {
