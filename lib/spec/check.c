@@ -137,6 +137,7 @@ static int check_workspace(const abox_spec *spec, abox_error **reterr)
 		{ SPEC_SOURCE_DIR, "path" },
 		{ SPEC_SOURCE_TAR, "path" },
 		{ SPEC_SOURCE_SNAPSHOT, "id" },
+		{ SPEC_SOURCE_WORKSPACE, "id" },
 	};
 	int kind = spec_enum(spec, "/workspace/source/kind");
 	int r;

@@ -39,7 +39,7 @@ enum spec_type {
 /* Who makes a key true. What is not in this build is refused by the plan, naming the key. */
 enum spec_module {
 	SPEC_MODULE_CORE = 0,	/* plan, keeper, guest */
-	SPEC_MODULE_WORKSPACE,	/* layers, survival, protection */
+	SPEC_MODULE_WORKSPACE,	/* layers, survival */
 	SPEC_MODULE_NETWORK,
 	SPEC_MODULE_CREDENTIAL,
 	SPEC_MODULE_EFFECT,	/* effects at the egress */
@@ -56,7 +56,7 @@ enum { SPEC_ROOTFS_HOST, SPEC_ROOTFS_DIR };
 enum { SPEC_MOUNT_RO, SPEC_MOUNT_RW, SPEC_MOUNT_TMPFS };
 enum { SPEC_OWNER_DEATH_STOP, SPEC_OWNER_DEATH_KEEP };
 enum { SPEC_FILES_AUTO, SPEC_FILES_LIVE, SPEC_FILES_IMAGE };
-enum { SPEC_SOURCE_EMPTY, SPEC_SOURCE_DIR, SPEC_SOURCE_TAR, SPEC_SOURCE_SNAPSHOT };
+enum { SPEC_SOURCE_EMPTY, SPEC_SOURCE_DIR, SPEC_SOURCE_TAR, SPEC_SOURCE_SNAPSHOT, SPEC_SOURCE_WORKSPACE };
 enum { SPEC_WORKSPACE_OVERLAY, SPEC_WORKSPACE_COPY, SPEC_WORKSPACE_DIRECT };
 enum { SPEC_ABSENT_REFUSE, SPEC_ABSENT_PLACEHOLDER };
 enum {

@@ -81,8 +81,6 @@ Test(plan, refuses_what_is_not_built)
 	refused("{\"version\":1,\"network\":{\"mode\":\"open\"}}", ABOX_E_UNSUPPORTED, "/network/mode");
 	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNSUPPORTED, "/backend");
 	refused("{\"version\":1,\"isolation_floor\":\"microvm\"}", ABOX_E_UNSUPPORTED, "/isolation_floor");
-	refused("{\"version\":1,\"workspace\":{\"on_success\":\"snapshot\"}}", ABOX_E_UNSUPPORTED,
-		"/workspace/on_success");
 	cr_assert_eq(compile("{\"version\":1,\"workspace\":{\"on_success\":\"discard\"}}", NULL, NULL), 0);
 	cr_assert_eq(compile("{\"version\":1,\"network\":{\"mode\":\"none\"}}", NULL, NULL), 0);
 }
