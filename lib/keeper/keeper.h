@@ -172,7 +172,9 @@ struct keeper {
 	struct io listener;
 	struct io guest;
 	struct io wall;		/* pidfd of the guest */
-	struct io recorder;	/* -EBADF: nothing is recorded */
+	struct io recorder;	/* -EBADF: there is none, or not any more */
+	bool records;		/* there is a journal */
+	bool keeps_workspace;	/* the recorder opens and settles the workspace */
 
 	char id[33];
 	struct flat_plan plan;
@@ -181,6 +183,12 @@ struct keeper {
 	void *start_memory;	/* the same when it came inline */
 	const char *record, *plan_json;
 	size_t record_len, plan_json_len;
+
+	char workspace_id[33];	/* as long as it has to be settled, else empty */
+	struct flat_workspace workspace;
+	void *workspace_memory;	/* its paths point into it */
+	struct text workspace_report;	/* what has become of it, JSON; empty for none */
+	bool workspace_kept;
 
 	int state_fd;		/* STATE */
 	int boxes_fd, box_fd, lock_fd;
@@ -287,7 +295,7 @@ void result_store(struct command *command);
 
 void result_add_json(const struct command *command, struct text *text);	/* ,"cause":... members of the end */
 
-/* record.c: everything here is nothing when the box has no journal */
+/* record.c: nothing is recorded when the box has no journal */
 #define RECORD_TAIL_BYTES 2048
 int record_begin(struct keeper *keeper, struct fault *fault);
 void record_prepare_command(struct command *command, const char *const *argv, const char *cwd, uint32_t uid);
@@ -295,6 +303,14 @@ void record_command_start(struct command *command);
 void record_command_end(struct command *command);
 int record_verify(struct keeper *keeper, const void *json, size_t len, struct fault *fault);
 void record_end(struct keeper *keeper, const char *outcome, const struct text *report);
+void record_command_json(struct command *command, struct text *text);	/* its end, with the tails of its output */
+
+/* workspace.c: nothing when no workspace of the store is used */
+int workspace_begin(struct keeper *keeper, struct fault *fault);
+int workspace_tell_wall(struct keeper *keeper, struct fault *fault);
+int workspace_settle(struct keeper *keeper, struct fault *fault);
+int workspace_snapshot(struct keeper *keeper, const char *name, uint64_t ttl_usec, uint32_t keep_last, char retid[33],
+	struct fault *fault);
 
 /* pump.c */
 int pump_open_spool(struct command *command, int stream, int *retwrite_fd, struct fault *fault);

@@ -105,14 +105,16 @@ static void recorder_lost(struct keeper *keeper)
 		return;
 	keeper_watch(keeper, &keeper->recorder, 0);
 	keeper->recorder.fd = fd_close(keeper->recorder.fd);
-	keeper_log(keeper, 0, "the recorder is gone: the box is stopped, since it may not run unrecorded");
+	keeper_log(keeper, 0, keeper->records
+			? "the recorder is gone: the box is stopped, since it may not run unrecorded"
+			: "the recorder is gone: the box is stopped, since nobody else would settle its workspace");
 	stop_begin(keeper, ABOX_STOP_CANCEL, ABOX_CAUSE_CANCELED, keeper->plan.limits.grace_usec);
 }
 
 /* Records that nobody waits for. The recorder ends when one cannot be written, which is noticed here. */
 static void record(struct keeper *keeper, const char *type, const struct text *body, uint32_t durability)
 {
-	if (keeper->recorder.fd >= 0 && send_record(keeper, type, body, durability, 0) < 0)
+	if (keeper->records && keeper->recorder.fd >= 0 && send_record(keeper, type, body, durability, 0) < 0)
 		recorder_lost(keeper);
 }
 
@@ -169,14 +171,11 @@ static int record_and_wait(
 
 /* -- what is recorded -- */
 
-int record_begin(struct keeper *keeper, struct fault *fault)
+static int record_start(struct keeper *keeper, struct fault *fault)
 {
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 	size_t record_len = keeper->record_len;
-	int r;
 
-	if (keeper->recorder.fd < 0)
-		return 0;
 	while (record_len > 0 && isspace((unsigned char)keeper->record[record_len - 1]))
 		record_len--;
 	text_add(&body, "{\"record\":");
@@ -188,7 +187,17 @@ int record_begin(struct keeper *keeper, struct fault *fault)
 		text_add(&body, ",\"plan\":null");
 	}
 	text_add(&body, "}");
-	r = record_and_wait(keeper, "box.start", &body, fault);
+	return record_and_wait(keeper, "box.start", &body, fault);
+}
+
+int record_begin(struct keeper *keeper, struct fault *fault)
+{
+	int r = 0;
+
+	if (keeper->recorder.fd < 0)
+		return 0;
+	if (keeper->records)
+		r = record_start(keeper, fault);
 	if (r < 0)
 		return r;
 	keeper->recorder.ready = recorder_ready;
@@ -203,7 +212,7 @@ void record_prepare_command(struct command *command, const char *const *argv, co
 	bool cut = false;
 	size_t i;
 
-	if (keeper->recorder.fd < 0)
+	if (!keeper->records || keeper->recorder.fd < 0)
 		return;
 	text_printf(&body, "{\"command\":%u,\"argv\":[", command->id);
 	for (i = 0; argv[i] && body.len < ARGV_MAX; i++) {
@@ -245,17 +254,22 @@ static void add_tail(struct command *command, struct text *body, int stream, con
 	add_box_text(command->keeper, body, tail, n > 0 ? (size_t)n : 0, sizeof(tail) * 2, &cut);
 }
 
+void record_command_json(struct command *command, struct text *text)
+{
+	text_printf(text, "{\"command\":%u", command->id);
+	result_add_json(command, text);
+	add_tail(command, text, 0, "stdout_tail");
+	add_tail(command, text, 1, "stderr_tail");
+	text_add(text, "}");
+}
+
 void record_command_end(struct command *command)
 {
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 
-	if (command->keeper->recorder.fd < 0)
+	if (!command->keeper->records || command->keeper->recorder.fd < 0)
 		return;
-	text_printf(&body, "{\"command\":%u", command->id);
-	result_add_json(command, &body);
-	add_tail(command, &body, 0, "stdout_tail");
-	add_tail(command, &body, 1, "stderr_tail");
-	text_add(&body, "}");
+	record_command_json(command, &body);
 	record(command->keeper, "command.end", &body, ABOX_DURABILITY_DATA);
 }
 
@@ -264,7 +278,7 @@ int record_verify(struct keeper *keeper, const void *json, size_t len, struct fa
 {
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 
-	if (keeper->recorder.fd < 0)
+	if (!keeper->records || keeper->recorder.fd < 0)
 		return 0;
 	text_add_bytes(&body, json, len);
 	return record_and_wait(keeper, "box.verify", &body, fault);

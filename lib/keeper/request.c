@@ -114,6 +114,26 @@ static int handle_wait(struct keeper *keeper, struct request *request, struct fa
 	return wait_for(request, &waiter, fault);
 }
 
+static int handle_snapshot(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	const char *name = unpack_string(&request->body);
+	uint64_t ttl_usec = unpack_u64(&request->body);
+	uint32_t keep_last = unpack_u32(&request->body);
+	char id[33];
+	int r;
+
+	if (!unpack_done(&request->body))
+		return protocol(fault);
+	r = workspace_snapshot(keeper, name, ttl_usec, keep_last, id, fault);
+	if (r < 0)
+		return r;
+	client_begin(&writer, WIRE_OK, request->serial);
+	pack_string(&writer, id);
+	client_send(keeper, request->client, &writer);
+	return 0;
+}
+
 static int handle_pause(struct keeper *keeper, struct request *request, struct fault *fault)
 {
 	int r = request->type == WIRE_PAUSE ? clocks_pause(keeper, fault) : clocks_resume(keeper, fault);
@@ -402,6 +422,7 @@ static const struct request_type types[] = {
 	{ WIRE_SET_LIMIT, RIGHT_CONTROL, handle_set_limit },
 	{ WIRE_VERIFIED, RIGHT_CONTROL, handle_verified },
 	{ WIRE_STOP, RIGHT_CONTROL, handle_stop },
+	{ WIRE_SNAPSHOT, RIGHT_ACT, handle_snapshot },
 	{ WIRE_EXEC, RIGHT_ACT, handle_exec },
 	{ WIRE_SIGNAL, RIGHT_ACT, handle_signal },
 	{ WIRE_KILL, RIGHT_ACT, handle_kill },

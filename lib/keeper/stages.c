@@ -30,10 +30,16 @@ struct stage {
 	int (*undo)(struct keeper *keeper, struct fault *fault);	/* NULL: nothing to be taken back */
 };
 
+/* That of a detached box is there to be read; one that names an unsettled workspace, for gc to settle it. */
+static bool folder_stays(const struct keeper *keeper)
+{
+	return keeper->workspace_id[0] || (keeper->plan.detach && keeper->state != ABOX_SANDBOX_STARTING);
+}
+
 static int folder_undo(struct keeper *keeper, struct fault *fault)
 {
-	if (keeper->plan.detach && keeper->state != ABOX_SANDBOX_STARTING)
-		return 0;	/* stop.c has written the report and the state; the folder stays to be read */
+	if (folder_stays(keeper))
+		return 0;	/* stop.c has written the report and the state */
 	return state_leave(keeper, fault);
 }
 
@@ -109,6 +115,8 @@ static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 			keeper_watch(keeper, &keeper->wall, EPOLLIN) < 0)
 			r = fault_set(fault, ABOX_E_SYSTEM, errno, "guest", "cannot be watched");
 	}
+	if (r == 0)
+		r = workspace_tell_wall(keeper, fault);
 	if (r < 0)
 		guest_undo(keeper, NULL);
 	return r;
@@ -140,6 +148,7 @@ static int running_run(struct keeper *keeper, struct fault *fault)
 static const struct stage stages[] = {
 	{ "state folder", state_enter, folder_undo },
 	{ "control groups", groups_run, groups_undo },
+	{ "workspace", workspace_begin, workspace_settle },
 	{ "sources", sources_run, sources_undo },
 	{ "processes and namespaces", guest_run_stage, guest_undo },
 	{ "confinement of the keeper", confine_run, NULL },
@@ -166,6 +175,8 @@ static bool is_of_interest(const struct keeper *keeper, uint32_t number)
 {
 	if (stages[number].undo == groups_undo)
 		return keeper->has_group;
+	if (stages[number].undo == workspace_settle)
+		return keeper->workspace_id[0] != 0;
 	return stages[number].undo != sources_undo;
 }
 
@@ -174,8 +185,7 @@ void stages_undo(struct keeper *keeper)
 	while (keeper->stages_done > 0) {
 		const struct stage *stage = &stages[--keeper->stages_done];
 		bool tell = is_of_interest(keeper, keeper->stages_done);
-		bool kept = stage->undo == folder_undo && keeper->plan.detach &&
-			    keeper->state != ABOX_SANDBOX_STARTING;
+		bool kept;
 		struct fault fault;
 		int r;
 
@@ -183,6 +193,8 @@ void stages_undo(struct keeper *keeper)
 			continue;
 		fault_init(&fault, ABOX_STAGE_STOP);
 		r = stage->undo(keeper, &fault);
+		kept = stage->undo == folder_undo ? folder_stays(keeper)
+						   : stage->undo == workspace_settle && keeper->workspace_kept;
 		if (r < 0)
 			report_add(keeper, REPORT_LEFT, stage->name, fault.message);
 		else if (tell)

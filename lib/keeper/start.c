@@ -82,7 +82,8 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 	const char *id = unpack_string(body);
 	size_t record_len, blob_len;
 	const void *record = unpack_bytes(body, &record_len);
-	size_t n_recorder = unpack_u8(body) ? 1 : 0;
+	uint32_t recorder = unpack_u8(body);
+	size_t n_recorder = recorder ? 1 : 0;
 	const void *blob = unpack_bytes(body, &blob_len);
 	int r;
 
@@ -93,6 +94,8 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 	memcpy(keeper->id, id, sizeof(keeper->id));
 	keeper->state_fd = request->fds[request->n_fds - 1];
 	request->fds[request->n_fds - 1] = -EBADF;
+	keeper->records = recorder & WIRE_RECORDER_JOURNAL;
+	keeper->keeps_workspace = recorder & WIRE_RECORDER_WORKSPACE;
 	if (n_recorder) {
 		keeper->recorder.fd = request->fds[request->n_fds - 2];
 		request->fds[request->n_fds - 2] = -EBADF;

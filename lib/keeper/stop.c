@@ -100,6 +100,10 @@ static void report_json(struct keeper *keeper, struct text *text)
 	report_list(&keeper->report, text, "removed", REPORT_REMOVED);
 	report_list(&keeper->report, text, "kept", REPORT_KEPT);
 	text_add(text, ",\"revoked\":[]");
+	if (keeper->workspace_report.len) {
+		text_add(text, ",\"workspace\":");
+		text_add_bytes(text, keeper->workspace_report.data, keeper->workspace_report.len);
+	}
 	report_list(&keeper->report, text, "left_behind", REPORT_LEFT);
 	text_printf(text, ",\"wall_usec\":%llu}",
 		(unsigned long long)(clock_monotonic_usec() - keeper->stop_began_usec));
@@ -157,7 +161,7 @@ static uint32_t store_end(struct keeper *keeper, const struct text *json)
 	uint32_t state =
 		keeper->stop_cause == ABOX_CAUSE_WALL_LOST ? ABOX_SANDBOX_FAILED : ABOX_SANDBOX_STOPPED;
 
-	if (keeper->plan.detach && keeper->box_fd >= 0) {
+	if ((keeper->plan.detach || keeper->workspace_id[0]) && keeper->box_fd >= 0) {
 		state_write(keeper, STATE_REPORT, json->data, json->len);
 		state_set(keeper, state);
 	}
@@ -205,7 +209,7 @@ static void finish(struct keeper *keeper)
 	keeper->state = ABOX_SANDBOX_STOPPING;
 	stages_undo(keeper);
 	report_json(keeper, &json);
-	if (keeper->recorder.fd >= 0) {
+	if (keeper->recorder.fd >= 0 && keeper->records) {
 		record_end(keeper, outcome_name(keeper), &json);
 		text_clear(&json);	/* again, with what could not be recorded */
 		report_json(keeper, &json);

@@ -12,7 +12,7 @@
 #ifndef KEEPER_WIRE_H
 #define KEEPER_WIRE_H
 
-#define WIRE_VERSION 1
+#define WIRE_VERSION 2
 #define WIRE_PACKET_MAX 65536	/* head included */
 #define WIRE_INLINE_MAX 32768
 #define WIRE_READ_MAX 61440	/* bytes of output in one READ answer */
@@ -24,7 +24,7 @@ enum wire_type {
 	WIRE_LOG = 3,		/* unsolicited, serial 0: u32 level, str message */
 
 	/* (a) only. fds: [memfd when the blob is empty][socket of the recorder][state folder, always last] */
-	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 recorder, bytes blob = {bytes plan_json, bytes flat plan}.
+	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 recorder (enum wire_recorder), bytes blob = {bytes plan_json, bytes flat plan}.
 				 * OK: u64 epoch. Sent when the box is ready for commands. */
 
 	/* (b) first message */
@@ -39,6 +39,8 @@ enum wire_type {
 	WIRE_RESUME = 24,	/* C u64 epoch. OK */
 	WIRE_SET_LIMIT = 25,	/* C u64 epoch, str name, u64 value. OK */
 	WIRE_VERIFIED = 27,	/* C u64 epoch, bytes receipt_json: recorded where there is a journal. OK */
+	WIRE_SNAPSHOT = 28,	/* attach: str name ("" for none), u64 ttl_usec, u32 keep_last: of the workspace, while the box
+				 * stands still. OK: str id */
 	WIRE_STOP = 26,		/* C u64 epoch, u32 mode, u64 grace_usec (UINT64_MAX: the plan's). OK: str report_json,
 				 * u32 number of things left behind. The keeper exits after the answer. */
 
@@ -69,6 +71,12 @@ enum wire_type {
 				 * asked: the keeper kills the tree with cause OUTPUT */
 };
 
+/* What the recorder is there for. */
+enum wire_recorder {
+	WIRE_RECORDER_JOURNAL = 1 << 0,
+	WIRE_RECORDER_WORKSPACE = 1 << 1,
+};
+
 /* Descriptors that come with EXEC. */
 enum {
 	WIRE_IO_STDIN = 1 << 0,
@@ -87,6 +95,7 @@ enum {
  *   plan.json     as given with START
  *   cgroups       one absolute folder a line, deepest last, written before it is made: what gc removes when the keeper was killed
  *   state         one word and newlines: starting, running, paused, stopping, stopped, failed; written in place
+ *   workspace     id of a workspace that has to be settled, as long as it has
  *   report.json   teardown report, once stopped (detached boxes)
  *   N.json        result of command N (detached boxes); N.out, N.err: spooled output
  *
@@ -100,6 +109,7 @@ enum {
 #define STATE_PLAN "plan.json"
 #define STATE_CGROUPS "cgroups"
 #define STATE_STATE "state"
+#define STATE_WORKSPACE "workspace"
 #define STATE_REPORT "report.json"
 
 #endif

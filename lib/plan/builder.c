@@ -42,6 +42,7 @@ void builder_clear(struct plan_builder *builder)
 	free(builder->warnings);
 	free(builder->directories);
 	free(builder->enforcements);
+	free(builder->secrets);
 	free((void *)builder->flat.env);
 	free(builder->flat.sources);
 	free(builder->flat.steps);

@@ -46,6 +46,11 @@ struct plan_builder {
 	char **directories;	/* made in the root so far, point into texts */
 	size_t n_directories, allocated_directories;
 	const char *journal;	/* canonical folder; NULL for none */
+	const char *workspace;	/* what is done with the workspace, a JSON object; see workspace.c */
+	bool workspace_is_stored;	/* the recorder opens it at the start and settles it at the end */
+	bool workspace_copies;	/* a start may take as long as a copy of the source */
+	const char **secrets;	/* values that must be in nothing that survives; texts of the builder */
+	size_t n_secrets;
 	bool failed;		/* out of memory somewhere: told once, at the end */
 };
 
@@ -78,6 +83,11 @@ int plan_build_identity(struct plan_builder *builder, abox_error **reterr); /* i
 int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr);	/* rootfs.c */
 int plan_build_etc(struct plan_builder *builder, abox_error **reterr);		/* etc.c */
 int plan_build_mounts(struct plan_builder *builder, abox_error **reterr); /* mounts.c: workspace and mounts */
+int plan_build_workspace(struct plan_builder *builder, abox_error **reterr); /* workspace.c, for mounts.c */
+/* The canonical folder or file behind what the user wrote, as a source whose owner appears as the box's user;
+ * mounts.c. */
+int plan_open_source(struct plan_builder *builder, const char *pointer, const char *path, bool writable,
+	struct flat_source *ret, bool *retdirectory, abox_error **reterr);
 int plan_build_journal(
 	struct plan_builder *builder, abox_error **reterr); /* journal.c: what the box must not see */
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr);	/* limits.c */

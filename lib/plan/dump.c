@@ -59,7 +59,11 @@ static void add_mounts(struct text *text, const struct plan_builder *builder)
 		separator = ",";
 		text_add(text, "{");
 		add_string(text, "target", step->target, ",");
-		add_string(text, "kind", kinds[step->op], ",");
+		add_string(text, "kind",
+			step->source >= 0 && builder->flat.sources[step->source].kind == FLAT_WORKSPACE
+				? "workspace"
+				: kinds[step->op],
+			",");
 		add_string(text, "source", step_source(builder, step), ",");
 		text_printf(text, "\"readonly\":%s}",
 			(step->attr & FLAT_ATTR_RDONLY) || step->op == FLAT_OP_MASK ||
@@ -151,6 +155,7 @@ int plan_dump_build(
 					       : "host",
 		",");
 	add_mounts(&text, builder);
+	text_printf(&text, "\"workspace\":%s,", builder->workspace);
 	add_limits(&text, builder);
 	text_add(&text, "\"warnings\":[");
 	for (size_t i = 0; i < builder->n_warnings; i++) {

@@ -154,7 +154,7 @@ static void io_target(struct flat_io *io, const char **target)
 static void io_source(struct flat_io *io, struct flat_source *source)
 {
 	io_target(io, &source->path);
-	io_enum(io, &source->kind, FLAT_DEVICE);
+	io_enum(io, &source->kind, FLAT_WORKSPACE);
 	io_u32(io, &source->device_major);
 	io_u32(io, &source->device_minor);
 	io_flag(io, &source->optional);

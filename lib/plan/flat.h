@@ -38,6 +38,7 @@ enum flat_kind {
 	FLAT_DIRECTORY = 1,
 	FLAT_FILE = 2,
 	FLAT_DEVICE = 3,	/* character device with exactly device_major:device_minor */
+	FLAT_WORKSPACE = 4,	/* not at path: what the recorder has opened, see flat_plan.workspace */
 };
 struct flat_source {
 	const char *path;	/* canonical: no link in it when it was compiled, none is followed at start */
@@ -94,6 +95,23 @@ struct flat_step {
 	const char *name;
 	const void *content;
 	size_t content_len;
+};
+
+/*
+ * A workspace of the store, as the recorder has opened it for this start: its layers change from start to start, so they
+ * are no part of the frozen plan, and are not packed. Either one mount, ready to be attached (root), or the paths of the
+ * layers, from which the guest makes it in a mount namespace of its own. What is found at a path must be the same folder.
+ */
+struct flat_layer {
+	const char *path;
+	uint64_t device, inode;
+};
+struct flat_workspace {
+	int mount_fd;			/* -EBADF: by paths */
+	int lock_fd;			/* the lock of the workspace; the guest keeps it too: -EBADF for none */
+	struct flat_layer top, work;	/* work.path NULL: `top` is the whole tree, nothing is laid over it */
+	struct flat_layer *lowers;	/* uppermost first */
+	uint32_t n_lowers;
 };
 
 /* Landlock rules for commands (never for the guest). */
@@ -161,6 +179,8 @@ struct flat_plan {
 	uint32_t n_landlock;
 	const void *filter;	/* array of struct sock_filter */
 	size_t filter_len;	/* in bytes */
+
+	const struct flat_workspace *workspace;	/* not packed; set by the keeper before the wall is prepared */
 };
 
 static inline bool flat_has_program(const struct flat_plan *plan)

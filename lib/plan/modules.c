@@ -10,16 +10,13 @@
 static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_CORE] = true,
 	[SPEC_MODULE_JOURNAL] = true,
+	[SPEC_MODULE_WORKSPACE] = true,
 };
 
-/* Values that need no module: nothing is kept, nothing may be reached. */
+/* Values that need no module: nothing may be reached. */
 static const struct {
 	const char *pattern, *value;
 } harmless[] = {
-	{ "/workspace/on_success", "discard" },
-	{ "/workspace/on_failure", "discard" },
-	{ "/workspace/on_cancel", "discard" },
-	{ "/workspace/on_timeout", "discard" },
 	{ "/network/mode", "none" },
 };
 

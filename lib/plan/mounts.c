@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the user brings in: the workspace and the mounts. Sources are made canonical here and opened anew,
+ * The mounts that the user brings in besides the workspace. Sources are made canonical here and opened anew,
  * without following links, at the start; targets are checked against what the steps so far have put there.
  */
 #include "plan/builder.h"
@@ -19,12 +19,8 @@
 #include "kernel/landlock.h"
 #include "plan/protect.h"
 
-#define WORKSPACE "/workspace"
-
-/* The canonical folder or file behind what the user wrote, as a source whose owner appears as the box's user.
- */
-static int open_source(struct plan_builder *builder, const char *pointer, const char *path, bool writable,
-	int32_t *retsource, bool *retdirectory, abox_error **reterr)
+int plan_open_source(struct plan_builder *builder, const char *pointer, const char *path, bool writable,
+	struct flat_source *ret, bool *retdirectory, abox_error **reterr)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	struct flat_source source = { 0 };
@@ -61,10 +57,21 @@ static int open_source(struct plan_builder *builder, const char *pointer, const 
 			"may read can be read",
 			real);
 	}
-	*retsource = builder_source(builder, &source);
+	*ret = source;
 	if (retdirectory)
 		*retdirectory = S_ISDIR(st.st_mode);
 	return 0;
+}
+
+static int open_source(struct plan_builder *builder, const char *pointer, const char *path, bool writable,
+	int32_t *retsource, bool *retdirectory, abox_error **reterr)
+{
+	struct flat_source source;
+	int r = plan_open_source(builder, pointer, path, writable, &source, retdirectory, reterr);
+
+	if (r == 0)
+		*retsource = builder_source(builder, &source);
+	return r;
 }
 
 static void unlimited_place(struct plan_builder *builder, const char *target)
@@ -83,30 +90,11 @@ static void unlimited_place(struct plan_builder *builder, const char *target)
 		.required = spec_written(builder->spec, "/limits/inodes"), .detail = detail });
 }
 
-static int build_workspace_overlay(struct plan_builder *builder, int32_t source, abox_error **reterr)
+/* What the box may not touch in a folder of the host that it may write. */
+static int build_protection(struct plan_builder *builder, const char *target, int32_t source, abox_error **reterr)
 {
-	if (!builder->facts->overlay)
-		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-				"/workspace/mode", "this host allows no overlay mount to this user"),
-			"use mode \"direct\" (changes go to the folder itself), or Linux 5.11 and later");
-	builder_parents(builder, WORKSPACE, true);
-	builder_step(builder, &(struct flat_step){ .op = FLAT_OP_OVERLAY,
-				      .target = WORKSPACE,
-				      .name = "workspace",
-				      .source = source,
-				      .mode = 0755,
-				      .attr = FLAT_ATTR_OWNER_BOX });
-	return 0;
-}
-
-/* What the box may not touch in a writable place that shows the folder of a source; in none, only what is
- * written. */
-static int build_protection(struct plan_builder *builder, const char *target, int32_t source, bool direct,
-	abox_error **reterr)
-{
-	const char *host = source >= 0 ? builder->flat.sources[source].path : NULL;
-	_cleanup_(fd_closep) int fd = host ? open(host, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -EBADF;
+	const char *host = builder->flat.sources[source].path;
+	_cleanup_(fd_closep) int fd = open(host, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	struct view_layer layer = { .root_fd = fd, .flavour = VIEW_PLAIN };
 	struct view view = { .layers = &layer, .n_layers = 1 };
 
@@ -115,56 +103,9 @@ static int build_protection(struct plan_builder *builder, const char *target, in
 			.target = target,
 			.view = fd >= 0 ? &view : NULL,
 			.host = host,
-			.direct = direct,
-			.workspace = strcmp(target, WORKSPACE) == 0,
+			.direct = true,
 		},
 		reterr);
-}
-
-static int build_workspace(struct plan_builder *builder, abox_error **reterr)
-{
-	const abox_spec *spec = builder->spec;
-	const char *kind = spec_has(spec, "/workspace/source/kind")
-				   ? spec_string(spec, "/workspace/source/kind")
-				   : "empty";
-	const char *mode =
-		spec_has(spec, "/workspace/mode") ? spec_string(spec, "/workspace/mode") : "overlay";
-	bool directory, direct = strcmp(mode, "direct") == 0;
-	int32_t source;
-	int r;
-
-	if (strcmp(kind, "empty") == 0) {
-		builder_scratch(builder, "workspace", WORKSPACE, 0755, FLAT_ATTR_OWNER_BOX);
-		return build_protection(builder, WORKSPACE, -1, false, reterr);
-	}
-	if (strcmp(kind, "dir") != 0)
-		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-			"/workspace/source/kind", "a workspace from '%s' is not available in this build",
-			kind);
-	if (!direct && strcmp(mode, "overlay") != 0)
-		return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/workspace/mode",
-			"workspace mode '%s' is not available in this build", mode);
-	r = open_source(builder, "/workspace/source/path", spec_string(spec, "/workspace/source/path"),
-		direct, &source, &directory, reterr);
-	if (r < 0)
-		return r;
-	if (!directory)
-		return spec_refuse(spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, "/workspace/source/path",
-			"a workspace is a folder");
-	if (direct) {
-		if (strcmp(spec_string(spec, "/workspace/protect_absent"), "refuse") != 0)
-			return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-				"/workspace/protect_absent", "'placeholder' is not available in this build");
-		builder_bind(builder, source, WORKSPACE, 0);
-		unlimited_place(builder, WORKSPACE);
-	} else {
-		r = build_workspace_overlay(builder, source, reterr);
-		if (r < 0)
-			return r;
-	}
-	if (builder->failed)
-		return ABOX_E_MEMORY;
-	return build_protection(builder, WORKSPACE, source, direct, reterr);
 }
 
 /* Whether the part of path behind its first `start` bytes leads through a link; what is not there is none. */
@@ -196,13 +137,16 @@ static int check_target(
 	if (!step || step->source < 0 || strcmp(step->target, target) == 0)
 		return 0;
 	source = builder->flat.sources[step->source].path;
+	if (source[0] != '/')	/* layers: the guest follows no link there */
+		return 0;
 	snprintf(path, sizeof(path), "%s%s", source, target + strlen(step->target));
 	if (has_link(path, strlen(source)))
 		return error_remedy(reterr,
 			spec_refuse(builder->spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, pointer,
 				"%s is reached through a link in %s", target, step->target),
 			"name the place that the link leads to");
-	if (step->op == FLAT_OP_OVERLAY || lstat(path, &st) == 0)
+	if (step->op == FLAT_OP_OVERLAY || builder->flat.sources[step->source].kind == FLAT_WORKSPACE ||
+		lstat(path, &st) == 0)
 		return 0;
 	return error_remedy(reterr,
 		spec_refuse(builder->spec, reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, pointer,
@@ -235,7 +179,7 @@ static int build_mount(struct plan_builder *builder, size_t i, abox_error **rete
 		   *mode = spec_string(spec, "/mounts/%zu/mode", i);
 	const char *pointer = builder_text(builder, "/mounts/%zu/source", i);
 	bool writable = strcmp(mode, "rw") == 0, directory;
-	int32_t source;
+	int32_t source = -1;
 	uint32_t attr;
 	int r;
 
@@ -261,7 +205,9 @@ static int build_mount(struct plan_builder *builder, size_t i, abox_error **rete
 		return 0;
 	builder_landlock(builder, target, LANDLOCK_RW);
 	unlimited_place(builder, target);
-	return directory ? build_protection(builder, target, source, true, reterr) : 0;
+	if (builder->failed)
+		return ABOX_E_MEMORY;
+	return directory ? build_protection(builder, target, source, reterr) : 0;
 }
 
 struct order {
@@ -283,7 +229,7 @@ int plan_build_mounts(struct plan_builder *builder, abox_error **reterr)
 
 	if (!order)
 		return ABOX_E_MEMORY;
-	r = build_workspace(builder, reterr);
+	r = plan_build_workspace(builder, reterr);
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < n; i++)

@@ -49,6 +49,7 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 		return NULL;
 	fd_close(plan->view.blob_fd);
 	fd_close(plan->view.keeper_fd);
+	fd_close(plan->view.workspace_fd);
 	pack_writer_clear(&plan->blob);
 	free(plan->name);
 	free(plan->json);
@@ -72,6 +73,7 @@ static abox_plan *plan_new(void)
 	atomic_init(&plan->n_refs, 1);
 	plan->view.blob_fd = -EBADF;
 	plan->view.keeper_fd = -EBADF;
+	plan->view.workspace_fd = -EBADF;
 	return plan;
 }
 
@@ -126,14 +128,17 @@ static int build(struct plan_builder *builder, abox_error **reterr)
 }
 
 /* The digest covers what is enforced, not what the box is called. */
-static int digest_of(const struct flat_plan *flat, char ret[DIGEST_TEXT_BYTES])
+static int digest_of(const struct plan_builder *builder, char ret[DIGEST_TEXT_BYTES])
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	struct flat_plan nameless = *flat;
+	struct flat_plan nameless = builder->flat;
 
 	nameless.name = "";
 	nameless.digest = "";
 	if (!flat_pack(&nameless, &writer))
+		return ABOX_E_MEMORY;
+	pack_string(&writer, builder->workspace);
+	if (writer.failed)
 		return ABOX_E_MEMORY;
 	return digest_sha256_text(writer.data, writer.len, ret);
 }
@@ -160,12 +165,32 @@ static int pack_blob(abox_plan *plan, const struct flat_plan *flat, abox_error *
 	return 0;
 }
 
+/* Security: secrets travel in this and in the environment only, never in what is printed. */
+static int pack_workspace(abox_plan *plan, const struct plan_builder *builder, abox_error **reterr)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	int r;
+
+	if (!builder->workspace_is_stored)
+		return 0;
+	pack_string(&writer, builder->workspace);
+	pack_strings(&writer, builder->secrets);
+	if (writer.failed)
+		return ABOX_E_MEMORY;
+	r = memfd_new_sealed("agentbox-workspace", writer.data, writer.len, 0400, &plan->view.workspace_fd);
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, "memfd", -r, "cannot keep the plan");
+	plan->view.workspace_copies = builder->workspace_copies;
+	return 0;
+}
+
 static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **reterr)
 {
 	struct flat_plan *flat = &builder->flat;
 	int r;
 
-	r = digest_of(flat, plan->digest);
+	r = digest_of(builder, plan->digest);
 	if (r < 0)
 		return r;
 	flat->digest = plan->digest;
@@ -188,6 +213,8 @@ static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **re
 	plan->view.ttl_usec = flat->ttl_usec;
 	plan->view.keep = flat->detach;
 	r = pack_blob(plan, flat, reterr);
+	if (r >= 0)
+		r = pack_workspace(plan, builder, reterr);
 	if (r < 0)
 		return r;
 	return helper_open("keeper", &plan->view.keeper_fd, reterr);

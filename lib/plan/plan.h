@@ -18,6 +18,8 @@ struct plan_view {
 	int keeper_fd;		/* the keeper program, sealed */
 	const char *name;	/* NULL for none */
 	const char *json;	/* the dump */
+	int workspace_fd;	/* {bytes order_json, strings secrets}, sealed; -EBADF: nothing for the recorder */
+	bool workspace_copies;	/* the start may take as long as a copy of the source */
 	const char *journal;	/* folder, NULL for none */
 	const char *task;	/* job id, NULL for none */
 	uint64_t output_bytes;

@@ -1,25 +1,39 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What is said to the recorder of a box, over SOCK_SEQPACKET sockets: by the library once, before the box is
- * made (descriptor 3), and by the keeper as long as the box lives (descriptor 4). One packet is one message
+ * made or after everything of it has died (descriptor 3), and by the keeper as long as the box lives (descriptor 4). One packet is one message
  * with the head {u32 type, u32 serial}; an answer carries the serial of its request.
  */
 #ifndef RECORDER_WIRE_H
 #define RECORDER_WIRE_H
 
-#define RECORDER_VERSION 1
+#define RECORDER_VERSION 2
 #define RECORDER_PACKET_MAX 65536
 #define RECORDER_BODY_MAX                                                                                    \
 	49152 /* longer bodies are cut by the keeper, member by member, before they are sent */
 
 enum recorder_type {
 	/* library to recorder */
-	RECORDER_OPEN = 1, /* u32 version, str folder of the journal, str task ("" for none), str box id. OK
-			      or FAULT */
+	RECORDER_OPEN = 1, /* u32 version, str folder of the journal ("" for none), str task ("" for none), str box
+			      id, str digest of the plan, strings environment that says where the store is. fds: [order of
+			      the workspace: {str json, strings secrets}, where there is one]. OK or FAULT */
+	RECORDER_RECOVER = 3, /* instead of OPEN, for a box whose processes were all killed: u32 version, str box id, str
+			      id of the workspace, str digest of the plan, strings environment, str json of the order.
+			      What was to be done at its end is done. OK: bytes result, or FAULT */
 
 	/* keeper to recorder */
 	RECORDER_APPEND = 2, /* u32 durability (enum abox_durability), str record type, bytes body (a JSON
 			      * object). Serial 0: no answer is wanted. Else OK: u64 seq, or FAULT */
+
+	RECORDER_BEGIN = 4, /* u8 attach: the workspace is opened for the box. OK: str id, str path of the folder or
+			     * layer that is written, str path of its work folder ("": nothing is laid over it), then of
+			     * both and of every lower layer: u32 count, {str path, u64 device, u64 inode}. fds: [lock]
+			     * [the mount, where this process could make it: root]. FAULT */
+	RECORDER_WALL = 5, /* fd: pidfd of the guest. Nobody writes the workspace any more when it has ended. No answer */
+	RECORDER_SETTLE = 6, /* u32 end (enum recorder_end), bytes evidence (a JSON object). The guest is dead. OK: u8
+			      * something was left undone, str what and why, bytes result (a JSON object) */
+	RECORDER_SNAPSHOT = 7, /* str name ("" for none), u64 ttl, u32 keep last: nobody writes meanwhile. OK: str id, or
+				* FAULT */
 
 	/* recorder to either */
 	RECORDER_OK = 10,
@@ -27,6 +41,15 @@ enum recorder_type {
 
 	/* recorder to keeper, unasked, serial 0 */
 	RECORDER_CANCELED = 12, /* the task was canceled in the journal: the box shall be stopped */
+};
+
+enum recorder_end {		/* in the order of the plan's keys on_... */
+	RECORDER_SUCCESS,
+	RECORDER_FAILURE,
+	RECORDER_CANCEL,
+	RECORDER_TIMEOUT,
+	RECORDER_N_ENDS,
+	RECORDER_UNBORN = RECORDER_N_ENDS,	/* the start failed: as if it had not been tried */
 };
 
 #endif

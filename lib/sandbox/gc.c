@@ -21,6 +21,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "keeper/wire.h"
+#include "sandbox/record.h"
 
 #define GROUP_TIMEOUT_USEC (2 * USEC_PER_SEC)
 
@@ -168,6 +169,42 @@ static bool record_must_stay(int box_fd, const struct json *record)
 	return clock_wall_usec() < clock_deadline((uint64_t)st.st_mtime * USEC_PER_SEC, ttl_usec);
 }
 
+/*
+ * What becomes of the workspace of a box whose keeper and recorder were both killed. As long as it is in use (a dying
+ * guest holds it) or cannot be reached, the folder of the box stays, which is what says that there is something to do.
+ */
+static int settle_workspace(int box_fd, const char *id, struct gc_report *report, abox_error **reterr)
+{
+	_cleanup_(json_unrefp) struct json *plan = NULL;
+	_cleanup_(freep) char *workspace = NULL, *text = NULL, *order = NULL, *left = NULL;
+	struct json_bounds bounds = { .max_bytes = 64U << 20, .max_depth = 64, .stage = ABOX_STAGE_STOP };
+	const char *digest;
+	size_t len;
+	int r;
+
+	if (file_read_text(box_fd, STATE_WORKSPACE, 64, &workspace, &len) < 0)
+		return 0;
+	r = file_read_text(box_fd, STATE_PLAN, bounds.max_bytes, &text, &len);
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_LEFT_BEHIND, ABOX_STAGE_STOP, STATE_PLAN, -r, "cannot read the plan of the box");
+	r = json_parse(text, len, &bounds, &plan, reterr);
+	if (r >= 0)
+		r = json_print_new(json_member(plan, "workspace"), &order);
+	if (r < 0)
+		return r;
+	digest = json_text(json_member(plan, "digest"));
+	r = record_recover(id, workspace, digest, order, &left, reterr);
+	if (r < 0)
+		return r;
+	unlinkat(box_fd, STATE_WORKSPACE, 0);
+	if (left)
+		report_left(report, left, ECANCELED);
+	else
+		report_removed(report, "workspace of a killed box");
+	return 0;
+}
+
 static int take_lock(int box_fd, int *retfd)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -197,6 +234,9 @@ int gc_box(int state_fd, const char *id, bool all, struct gc_report *report, int
 	if (r < 0)	/* the folder stays, since it knows of the groups */
 		return error_set_errno(
 			reterr, ABOX_E_LEFT_BEHIND, stage, id, -r, "control groups of the box remain");
+	r = settle_workspace(box_fd, id, report, reterr);
+	if (r < 0)
+		return r;
 	if (!all && record_must_stay(box_fd, record))
 		return 0;
 	remove_name(state_fd, id, record);

@@ -6,11 +6,16 @@
 #include "plan/plan.h"
 
 /*
- * Starts the recorder of a box and lets it open the journal, before anything is changed on the host for the
- * box itself. *retkeeper_fd is the keeper's end of its socket (-EBADF when the plan has no journal); the
- * recorder ends when all copies of that are closed. The journal's own errors go up as they are.
+ * Starts the recorder of a box, before anything is changed on the host for the box itself: it opens the journal and
+ * hears what is done with the workspace. *retkeeper_fd is the keeper's end of its socket (-EBADF when the plan needs no
+ * recorder); the recorder ends when all copies of that are closed. Its errors go up as they are.
  */
-int record_start(const struct plan_view *view, const char *id, uint64_t deadline_usec, int *retkeeper_fd,
+int record_start(const struct plan_view *view, const char *plan_digest, const char *id, uint64_t deadline_usec,
+	int *retkeeper_fd, abox_error **reterr);
+
+/* Settles the workspace of a box of which nothing lives. *retleft says what could not be done (NULL: nothing); a
+ * workspace that was settled before, or that is gone, is fine. */
+int record_recover(const char *id, const char *workspace, const char *plan_digest, const char *order, char **retleft,
 	abox_error **reterr);
 
 #endif

@@ -26,6 +26,7 @@
 #include "sandbox/record.h"
 
 #define START_TIMEOUT_USEC (30 * USEC_PER_SEC)
+#define COPY_TIMEOUT_USEC (3600 * USEC_PER_SEC)	/* where the workspace is a copy */
 #define UNDO_TIMEOUT_MSEC 10000
 
 static int new_id(char ret[STATE_ID_LEN + 1])
@@ -124,7 +125,8 @@ static int send_start(abox_sandbox *box, const struct plan_view *view, const cha
 	pack_u32(&writer, WIRE_VERSION);
 	pack_string(&writer, box->id);
 	pack_string(&writer, record);
-	pack_u8(&writer, recorder_fd >= 0);
+	pack_u8(&writer, (view->journal ? WIRE_RECORDER_JOURNAL : 0) |
+				 (view->workspace_fd >= 0 ? WIRE_RECORDER_WORKSPACE : 0));
 	pack_bytes(&writer, view->blob, view->blob_fd >= 0 ? 0 : view->blob_len);
 	if (view->blob_fd >= 0)
 		fds[n++] = view->blob_fd;
@@ -161,7 +163,7 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	pid_t keeper = 0;
 	int fd = -EBADF, r;
 
-	r = record_start(view, box->id, deadline_usec, &recorder_fd, reterr);
+	r = record_start(view, abox_plan_get_digest(plan), box->id, deadline_usec, &recorder_fd, reterr);
 	if (r < 0)
 		return r;
 	r = spawn_keeper(view, &fd, &pidfd, &keeper, reterr);
@@ -203,7 +205,9 @@ int abox_sandbox_start(abox_plan *plan, const struct abox_start_options *options
 			reterr, ABOX_E_INVALID, ABOX_STAGE_START, NULL, "plan and retbox are required");
 	if (options)
 		memcpy(&full, options, MIN(options->size, sizeof(full)));
-	timeout_usec = full.timeout_usec ? full.timeout_usec : START_TIMEOUT_USEC;
+	timeout_usec = full.timeout_usec                    ? full.timeout_usec
+		       : plan_view(plan)->workspace_copies ? COPY_TIMEOUT_USEC
+							    : START_TIMEOUT_USEC;
 	r = new_id(id);
 	if (r < 0)
 		return error_set_errno(

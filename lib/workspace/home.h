@@ -14,6 +14,7 @@
 #define HOME_LAYERS "layers"
 #define HOME_NAMES "names"
 #define HOME_TRASH "trash"
+#define HOME_RESULTS "results"	/* of boxes: artifacts and diagnostics (recorder/results.c) */
 
 /* The folder of the store, made when missing: a readable descriptor, or a negative code. */
 int home_open(abox_error **reterr);

@@ -231,11 +231,17 @@ static int fill_box(const struct flat_plan *plan, struct guest_box *box, struct 
 	return copy_filter(plan, box, fault);
 }
 
-/* Channel at its number, the sources where sources.c has put them, and nothing else. */
+/*
+ * Channel at its number, the sources where sources.c has put them, and nothing else but the lock of the workspace: that
+ * is held until the last process of the box is gone, even when the keeper is killed.
+ */
 static int close_rest(const struct flat_plan *plan, struct fault *fault)
 {
 	unsigned int last = SOURCES_FD + plan->n_steps;
 
+	if (plan->workspace && plan->workspace->lock_fd >= 0 &&
+		dup3(plan->workspace->lock_fd, (int)++last, O_CLOEXEC) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "workspace", "its lock cannot be kept");
 	if (sys_close_range(GUEST_FD_CHANNEL + 1, SOURCES_FD - 1, 0) < 0 ||
 		sys_close_range(last + 1, ~0U, 0) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "descriptors", "cannot be closed");

@@ -8,7 +8,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -84,6 +86,86 @@ static int idmap_source(const struct flat_plan *plan, const struct flat_source *
 	return mount_idmap(mount_fd, cached_fd, flags, source->path, fault);
 }
 
+/* A layer by its path, as the recorder has seen it: no link is followed, and another folder there is refused. */
+static int open_layer(const struct flat_layer *layer, int root_fd, int *retfd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	struct stat st;
+
+	fd = path_open_under(root_fd, layer->path, O_PATH | O_DIRECTORY | O_NOFOLLOW, 0, PATH_IN_ROOT);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, fd < 0 ? -fd : errno, layer->path, "cannot open the layer");
+	if (st.st_dev != layer->device || st.st_ino != layer->inode)
+		return fault_set(fault, ABOX_E_NOT_FOUND, 0, layer->path, "another folder has taken its place");
+	*retfd = steal_fd(fd);
+	return 0;
+}
+
+/*
+ * With subordinate ids the guest is another user than the owner of the layers. What the overlay makes for itself (in the
+ * work folder) belongs to whoever mounts it, and the owner must be able to remove it.
+ */
+static int mount_layers(const struct flat_plan *plan, const struct mount_overlay *overlay, int *retmount_fd,
+	struct fault *fault)
+{
+	bool other = plan->map == FLAT_MAP_HELPERS && plan->inside_uid != 0;
+	int r;
+
+	if (other) {
+		setfsgid(plan->inside_gid);
+		setfsuid(plan->inside_uid);
+	}
+	r = mount_new_overlay(overlay, MOUNT_NOSUID | MOUNT_NODEV, "workspace", retmount_fd, fault);
+	if (other) {
+		setfsuid(0);
+		setfsgid(0);
+	}
+	return r;
+}
+
+static int stack_layers(const struct flat_plan *plan, int root_fd, int *fds, int *retmount_fd, struct fault *fault)
+{
+	const struct flat_workspace *workspace = plan->workspace;
+	_cleanup_(fd_closep) int top_fd = -EBADF, work_fd = -EBADF;
+	struct mount_overlay overlay = { .lower_fds = fds, .n_lower = workspace->n_lowers,
+		.flags = MOUNT_OVERLAY_USERXATTR | MOUNT_OVERLAY_VOLATILE };
+	int r;
+
+	r = open_layer(&workspace->top, root_fd, &top_fd, fault);
+	if (r == 0 && !workspace->work.path)
+		return mount_clone(top_fd, "", MOUNT_NOSUID | MOUNT_NODEV, "workspace", retmount_fd, fault);
+	if (r == 0)
+		r = open_layer(&workspace->work, root_fd, &work_fd, fault);
+	for (uint32_t i = 0; r == 0 && i < workspace->n_lowers; i++)
+		r = open_layer(&workspace->lowers[i], root_fd, &fds[i], fault);
+	overlay.upper_fd = top_fd;
+	overlay.work_fd = work_fd;
+	return r < 0 ? r : mount_layers(plan, &overlay, retmount_fd, fault);
+}
+
+static int open_workspace(const struct flat_plan *plan, int root_fd, int *retmount_fd, struct fault *fault)
+{
+	const struct flat_workspace *workspace = plan->workspace;
+	int *fds, r;
+
+	if (!workspace)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "workspace", "nobody has opened it");
+	if (workspace->mount_fd >= 0) {
+		*retmount_fd = fcntl(workspace->mount_fd, F_DUPFD_CLOEXEC, 3);
+		return *retmount_fd < 0 ? fault_set(fault, ABOX_E_SYSTEM, errno, "workspace", "no descriptor left")
+					: 0;
+	}
+	fds = malloc((workspace->n_lowers + 1) * sizeof(*fds));
+	if (!fds)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "workspace", "no memory for its layers");
+	fd_init_array(fds, workspace->n_lowers);
+	r = stack_layers(plan, root_fd, fds, retmount_fd, fault);
+	for (uint32_t i = 0; i < workspace->n_lowers; i++)
+		fd_close(fds[i]);
+	free(fds);
+	return r;
+}
+
 static uint32_t mount_flags(const struct flat_source *source, uint32_t attr)
 {
 	uint32_t flags = MOUNT_NOSUID;
@@ -107,6 +189,12 @@ static int open_slot(const struct flat_plan *plan, uint32_t slot, uint32_t sourc
 	uint32_t flags = mount_flags(source, attr);
 	int r;
 
+	if (source->kind == FLAT_WORKSPACE) {
+		r = open_workspace(plan, root_fd, &mount_fd, fault);
+		if (r == 0 && dup3(mount_fd, SOURCES_FD + (int)slot, O_CLOEXEC) < 0)
+			r = fault_set(fault, ABOX_E_SYSTEM, errno, source->path, "no descriptor left for it");
+		return r;
+	}
 	r = open_source(source, root_fd, &fd, fault);
 	if (r < 0)
 		return r;

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The workspace of a box, in the recorder: opened at the start, settled at the end, whoever is still alive
+ * then.
+ */
+#ifndef RECORDER_RECORDER_H
+#define RECORDER_RECORDER_H
+
+#include <agentbox/change.h>
+
+#include "base/json.h"
+#include "recorder/wire.h"
+#include "workspace/settle.h"
+
+/* What the plan has ordered, and what has become of it. */
+struct keeping {
+	struct json *order; /* NULL: the box has no workspace in the store */
+	char **secrets; /* NULL-ended */
+	size_t n_secrets;
+	bool secrets_unknown; /* there were some, and whoever knew them is dead */
+	char *box, *task, *plan; /* provenance */
+
+	abox_workspace *workspace; /* open and locked from begin to the end of this process */
+	bool is_brief; /* made for this box */
+	bool settled;
+};
+void keeping_clear(struct keeping *keeping);
+
+/* The order as it came along. */
+int keeping_read_order(struct keeping *keeping, int order_fd, abox_error **reterr);
+
+/* Makes or opens the workspace, and marks it as used by this box. */
+struct opened {
+	struct layer_stack stack;
+	int mount_fd; /* -EBADF: whoever attaches it makes the mount from the paths */
+};
+#define OPENED_INIT ((struct opened){ .stack = LAYER_STACK_INIT, .mount_fd = -EBADF })
+void opened_clear(struct opened *opened);
+int keeping_begin(struct keeping *keeping, struct opened *ret, abox_error **reterr);
+
+int keeping_snapshot(struct keeping *keeping, const struct abox_snapshot_options *options,
+	char retid[STORE_ID_BYTES], abox_error **reterr);
+
+/*
+ * Does what the order says about this end. What could not be done leaves the live layer for somebody to look
+ * at; it is told in the result, a JSON object, and in *retleft (NULL when everything was done). Negative for
+ * lack of memory only.
+ */
+int keeping_settle(
+	struct keeping *keeping, enum recorder_end end, const char *evidence, char **retjson, char **retleft);
+
+/* For a box of which nothing lives: opens its workspace, if it is still marked as the box's, and settles it.
+ */
+int keeping_recover(struct keeping *keeping, const char *workspace_id, char **retjson, char **retleft,
+	abox_error **reterr);
+
+/* results.c: what is kept of a box besides its workspace, in STATE/results/BOX. */
+int results_collect(
+	struct keeping *keeping, const char *command, char **retjson, char **retfolder, abox_error **reterr);
+int results_diagnose(struct keeping *keeping, const char *evidence, const abox_changes *changes,
+	char **retfolder, abox_error **reterr);
+char **order_texts(
+	const struct json *order, const char *name); /* NULL-ended array for free(); texts are the order's */
+
+#endif
