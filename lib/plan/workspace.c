@@ -57,7 +57,7 @@ struct choice {
 	uint32_t owner_uid, owner_gid; /* of the folder */
 	bool idmap;
 	const char *base; /* folder of the host below the layers; NULL for none */
-	struct layer_stack stack;	/* of a workspace or snapshot: what it shows, for protection */
+	struct layer_stack stack; /* of a workspace or snapshot: what it shows, for protection */
 	struct stack_views views;
 	struct text layers; /* elements of a JSON array, uppermost first */
 };
@@ -404,7 +404,8 @@ static int put_stored(struct plan_builder *builder, struct choice *choice, abox_
 
 /* -- protection -- */
 
-/* Names of a repository are held whether they are there or not, but what an archive brings is not seen here. */
+/* Names of a repository are held whether they are there or not, but what an archive brings is not seen here.
+ */
 static void tell_unseen(struct plan_builder *builder)
 {
 	enforcement_add(builder,
@@ -413,9 +414,11 @@ static void tell_unseen(struct plan_builder *builder)
 			.pointer = "/workspace/protect",
 			.required = spec_count(builder->spec, "/workspace/protect") > 0,
 			.status = ENFORCEMENT_APPROXIMATED,
-			.detail = "the archive is not looked into: of the names that are only held where they are "
-				  "there, none is",
-			.remedy = "make a workspace of it first (agentbox workspace create), and start from that" });
+			.detail =
+				"the archive is not looked into: of the names that are only held where they are "
+				"there, none is",
+			.remedy =
+				"make a workspace of it first (agentbox workspace create), and start from that" });
 }
 
 static int protect(struct plan_builder *builder, struct choice *choice, abox_error **reterr)

@@ -272,8 +272,8 @@ static int show_base(const struct keeping *keeping, struct layer_stack *stack, a
 		return show_to_box(stack, &stack->top_fd, MOUNT_NOSUID | MOUNT_NODEV, reterr);
 	if (!stack->base_is_host)
 		return 0;
-	return show_to_box(
-		stack, &stack->lower_fds[stack->n_lowers - 1], MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV, reterr);
+	return show_to_box(stack, &stack->lower_fds[stack->n_lowers - 1],
+		MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV, reterr);
 }
 
 static int mount_as_root(struct keeping *keeping, struct opened *opened, abox_error **reterr)
@@ -287,8 +287,8 @@ static int mount_as_root(struct keeping *keeping, struct opened *opened, abox_er
 		return 0;
 	}
 	fault_init(&fault, STAGE);
-	r = layer_stack_mount(stack, MOUNT_OVERLAY_VOLATILE | MOUNT_OVERLAY_REDIRECT, MOUNT_NOSUID | MOUNT_NODEV,
-		&opened->mount_fd, &fault);
+	r = layer_stack_mount(stack, MOUNT_OVERLAY_VOLATILE | MOUNT_OVERLAY_REDIRECT,
+		MOUNT_NOSUID | MOUNT_NODEV, &opened->mount_fd, &fault);
 	return r < 0 ? error_remedy(reterr, error_from_fault(reterr, &fault), "use mode \"copy\"") : 0;
 }
 
@@ -296,7 +296,8 @@ static int give(const struct layer_ids *ids, int fd)
 {
 	if (ids->kind != LAYER_IDS_RANGE)
 		return 0;
-	return fchown(fd, layer_uid_on_disk(ids, ids->inside_uid), layer_gid_on_disk(ids, ids->inside_gid)) < 0
+	return fchown(fd, layer_uid_on_disk(ids, ids->inside_uid), layer_gid_on_disk(ids, ids->inside_gid)) <
+			       0
 		       ? -errno
 		       : 0;
 }
@@ -318,8 +319,7 @@ static int mask_folder(const struct layer_ids *ids, int dir_fd, const char *name
 
 static int mask_file(const struct layer_ids *ids, int dir_fd, const char *name, const char *content)
 {
-	_cleanup_(fd_closep) int fd =
-		openat(dir_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
+	_cleanup_(fd_closep) int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0444);
 	int r = fd < 0 ? -errno : fd_write_all(fd, content, strlen(content));
 
 	return r < 0 ? r : give(ids, fd);
@@ -351,7 +351,8 @@ static int mask_one(const struct layer_ids *ids, int mask_fd, const struct json 
 	return MIN(fd, 0);
 }
 
-/* Names that are protected and not there come from a layer below everything else, where no change shows them. */
+/* Names that are protected and not there come from a layer below everything else, where no change shows them.
+ */
 static int add_mask(struct keeping *keeping, struct opened *opened, abox_error **reterr)
 {
 	const struct json *names = json_member(keeping->order, "mask");
@@ -373,7 +374,8 @@ static int add_mask(struct keeping *keeping, struct opened *opened, abox_error *
 	for (size_t i = 0; r == 0 && i < json_count(names); i++)
 		r = mask_one(&opened->stack.ids, mask_fd, json_element(names, i));
 	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_IO, STAGE, "mask", -r, "a protected name cannot be held");
+		return error_set_errno(
+			reterr, ABOX_E_IO, STAGE, "mask", -r, "a protected name cannot be held");
 	fds = reallocarray(opened->stack.lower_fds, opened->stack.n_lowers + 1, sizeof(*fds));
 	if (!fds)
 		return ABOX_E_MEMORY;
