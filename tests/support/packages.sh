@@ -4,6 +4,11 @@
 build_packages="gcc meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libseccomp-dev libcap-dev
 	zlib1g-dev libjansson-dev libssl-dev"
 test_packages="libcriterion-dev clang python3 strace git make util-linux binutils bubblewrap crun uidmap"
+if [ "$(uname -m)" = x86_64 ]; then
+	test_packages="$test_packages qemu-system-x86 kmod"
+	# of its own since QEMU 8
+	apt-cache show virtiofsd >/dev/null 2>&1 && test_packages="$test_packages virtiofsd"
+fi
 
 # Programs that rows of the tests run, and the package to take where none of that name is there.
 test_programs="spin:spin zsh:zsh node:nodejs java:default-jre-headless chromium:chromium"
@@ -37,4 +42,21 @@ install_packages() {
 	export DEBIAN_FRONTEND=noninteractive
 	apt-get update -q >/dev/null || true
 	apt-get install -q -y --no-install-recommends $missing >/dev/null
+}
+
+# find_kernel FOLDER: a kernel for the machines of the tests, named by ABOX_KERNEL. Where /boot has none, Debian's for cloud
+# machines is unpacked into the folder, not installed: no boot loader hears of it.
+find_kernel() {
+	[ -z "${ABOX_KERNEL:-}" ] && ! ls /boot/vmlinuz-* >/dev/null 2>&1 && [ "$(uname -m)" = x86_64 ] || return 0
+	if ! ls "$1"/boot/vmlinuz-* >/dev/null 2>&1; then
+		package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-[^ ]*\)$/\1/p' | head -1)
+		[ -n "$package" ] || return 0
+		echo "== unpack $package"
+		mkdir -p "$1"
+		(cd "$1" && apt-get download -q "$package" >/dev/null && dpkg-deb -x "$package"_*.deb . && rm -f "$package"_*.deb &&
+			depmod -b . "${package#linux-image-}") 2>/dev/null || return 0
+	fi
+	for kernel in "$1"/boot/vmlinuz-*; do
+		[ -e "$kernel" ] && export ABOX_KERNEL="$kernel"
+	done
 }
