@@ -11,11 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-
 #include "base/clock.h"
 #include "base/json.h"
+#include "journal/crypto.h"
 #include "journal/handle.h"
 
 #define KEY_BYTES 32
@@ -29,12 +27,20 @@ static size_t statement(const struct checkpoint *checkpoint, char ret[256])
 
 static void pkey_freep(EVP_PKEY **key)
 {
-	EVP_PKEY_free(*key);
+	const struct crypto *crypto = *key ? crypto_load(NULL) : NULL;
+
+	if (!crypto)
+		return;
+	crypto->EVP_PKEY_free(*key);
 }
 
 static void context_freep(EVP_MD_CTX **context)
 {
-	EVP_MD_CTX_free(*context);
+	const struct crypto *crypto = *context ? crypto_load(NULL) : NULL;
+
+	if (!crypto)
+		return;
+	crypto->EVP_MD_CTX_free(*context);
 }
 
 /* An encrypted key is refused, not asked for at a terminal. */
@@ -43,18 +49,19 @@ static int no_password(char *buffer, int size, int rwflag, void *userdata)
 	return -1;
 }
 
-static int read_key(const char *pem, bool private, EVP_PKEY **ret, abox_error **reterr)
+static int read_key(
+	const struct crypto *crypto, const char *pem, bool private, EVP_PKEY **ret, abox_error **reterr)
 {
-	BIO *bio = BIO_new_mem_buf(pem, -1);
+	BIO *bio = crypto->BIO_new_mem_buf(pem, -1);
 	EVP_PKEY *key = NULL;
 
 	if (!bio)
 		return ABOX_E_MEMORY;
-	key = private ? PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL)
-		      : PEM_read_bio_PUBKEY(bio, NULL, no_password, NULL);
-	BIO_free(bio);
-	if (!key || EVP_PKEY_get_base_id(key) != EVP_PKEY_ED25519) {
-		EVP_PKEY_free(key);
+	key = private ? crypto->PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL)
+		      : crypto->PEM_read_bio_PUBKEY(bio, NULL, no_password, NULL);
+	crypto->BIO_free(bio);
+	if (!key || crypto->EVP_PKEY_get_base_id(key) != EVP_PKEY_ED25519) {
+		crypto->EVP_PKEY_free(key);
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL,
 			"not an Ed25519 %s key in PEM", private ? "private" : "public");
 	}
@@ -64,22 +71,25 @@ static int read_key(const char *pem, bool private, EVP_PKEY **ret, abox_error **
 
 int checkpoint_sign(struct checkpoint *checkpoint, const char *private_key, abox_error **reterr)
 {
-	_cleanup_(context_freep) EVP_MD_CTX *context = EVP_MD_CTX_new();
+	const struct crypto *crypto = crypto_load(reterr);
+	_cleanup_(context_freep) EVP_MD_CTX *context = crypto ? crypto->EVP_MD_CTX_new() : NULL;
 	_cleanup_(pkey_freep) EVP_PKEY *key = NULL;
 	uint8_t raw[KEY_BYTES], signature[SIGNATURE_BYTES];
 	size_t raw_len = sizeof(raw), len = sizeof(signature), n;
 	char text[256];
 	int r;
 
+	if (!crypto)
+		return ABOX_E_UNAVAILABLE;
 	if (!context)
 		return ABOX_E_MEMORY;
-	r = read_key(private_key, true, &key, reterr);
+	r = read_key(crypto, private_key, true, &key, reterr);
 	if (r < 0)
 		return r;
 	n = statement(checkpoint, text);
-	if (EVP_PKEY_get_raw_public_key(key, raw, &raw_len) != 1 || raw_len != sizeof(raw) ||
-		EVP_DigestSignInit(context, NULL, NULL, NULL, key) != 1 ||
-		EVP_DigestSign(context, signature, &len, (const unsigned char *)text, n) != 1 ||
+	if (crypto->EVP_PKEY_get_raw_public_key(key, raw, &raw_len) != 1 || raw_len != sizeof(raw) ||
+		crypto->EVP_DigestSignInit(context, NULL, NULL, NULL, key) != 1 ||
+		crypto->EVP_DigestSign(context, signature, &len, (const unsigned char *)text, n) != 1 ||
 		len != sizeof(signature))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_JOURNAL, NULL, "the key cannot sign");
 	hex_encode(raw, sizeof(raw), checkpoint->key);
@@ -89,24 +99,27 @@ int checkpoint_sign(struct checkpoint *checkpoint, const char *private_key, abox
 
 int checkpoint_check(const struct checkpoint *checkpoint, const char *public_key, abox_error **reterr)
 {
-	_cleanup_(context_freep) EVP_MD_CTX *context = EVP_MD_CTX_new();
+	const struct crypto *crypto = crypto_load(reterr);
+	_cleanup_(context_freep) EVP_MD_CTX *context = crypto ? crypto->EVP_MD_CTX_new() : NULL;
 	_cleanup_(pkey_freep) EVP_PKEY *key = NULL;
 	uint8_t signature[SIGNATURE_BYTES];
 	char text[256];
 	size_t n;
 	int r;
 
+	if (!crypto)
+		return ABOX_E_UNAVAILABLE;
 	if (!context)
 		return ABOX_E_MEMORY;
-	r = read_key(public_key, false, &key, reterr);
+	r = read_key(crypto, public_key, false, &key, reterr);
 	if (r < 0)
 		return r;
 	if (hex_decode(checkpoint->signature, signature, sizeof(signature)) < 0)
 		return 0;
 	n = statement(checkpoint, text);
-	if (EVP_DigestVerifyInit(context, NULL, NULL, NULL, key) != 1)
+	if (crypto->EVP_DigestVerifyInit(context, NULL, NULL, NULL, key) != 1)
 		return ABOX_E_MEMORY;
-	return EVP_DigestVerify(context, signature, sizeof(signature), (const unsigned char *)text, n) == 1;
+	return crypto->EVP_DigestVerify(context, signature, sizeof(signature), (const unsigned char *)text, n) == 1;
 }
 
 static bool take_hex(const struct json *json, const char *name, char *ret, size_t digits)
