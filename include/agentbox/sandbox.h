@@ -76,7 +76,8 @@ ABOX_API void abox_start_options_init(struct abox_start_options *options);
  *
  * Effects:  a keeper process (no child of the caller: its wait(-1) never sees it, except where the caller is PID 1
  *           or a subreaper and sees it end like every orphan), a state folder, control groups, namespaces.
- *           Signals, working directory, umask, environment and descriptors of the caller are not touched.
+ *           Signals, working directory, umask, environment and descriptors of the caller are not touched. What compiling
+ *           found out about the host by trying is kept in the cache folder (one small file, for this boot and user).
  * Threads:  any
  * Return:   0, ABOX_E_EXISTS (name in use), ABOX_E_PERMISSION, ABOX_E_UNAVAILABLE, ABOX_E_NOT_FOUND (a source is
  *           gone since compile), ABOX_E_TIMEOUT, ABOX_E_SYSTEM, ABOX_E_MEMORY, ABOX_E_GONE

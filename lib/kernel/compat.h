@@ -281,6 +281,7 @@ enum {
 	SYS_STATX_TYPE = 0x1,
 	SYS_STATX_MODE = 0x2,
 	SYS_STATX_MNT_ID = 0x1000,	/* 5.8 */
+	SYS_STATX_MNT_ID_UNIQUE = 0x4000,	/* 6.8: a number that no other mount ever gets */
 };
 struct sys_statx {
 	uint32_t mask, blksize;

@@ -35,6 +35,7 @@ struct enforcement {
 struct plan_builder {
 	const abox_spec *spec;
 	const struct host_facts *facts;
+	struct verdict *verdict;	/* on the host, which the plan may add to */
 	struct flat_plan flat;
 	size_t allocated_sources, allocated_steps, allocated_landlock;
 	struct enforcement *enforcements;

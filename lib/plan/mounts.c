@@ -42,7 +42,7 @@ int plan_open_source(struct plan_builder *builder, const char *pointer, const ch
 	source.kind = S_ISDIR(st.st_mode) ? FLAT_DIRECTORY : FLAT_FILE;
 	source.owner_uid = st.st_uid;
 	source.owner_gid = st.st_gid;
-	source.idmap = builder->flat.map == FLAT_MAP_RANGE && host_facts_can_idmap(fd);
+	source.idmap = builder->flat.map == FLAT_MAP_RANGE && host_facts_can_idmap(fd, builder->verdict);
 	if (builder->flat.map == FLAT_MAP_RANGE && !source.idmap) {
 		if (writable)
 			return error_remedy(reterr,

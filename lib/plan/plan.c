@@ -21,6 +21,8 @@
 
 struct abox_plan {
 	atomic_uint n_refs;
+	struct verdict verdict;
+	atomic_bool told;	/* it has been kept */
 	struct plan_view view;
 	char digest[DIGEST_TEXT_BYTES];
 	const char *backend;
@@ -57,6 +59,14 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 	free(plan->task);
 	free(plan);
 	return NULL;
+}
+
+void plan_tell_host(abox_plan *plan, bool stands)
+{
+	if (!stands)
+		verdict_forget(&plan->verdict);
+	else if (plan->verdict.changed && !atomic_exchange(&plan->told, true))
+		verdict_keep(&plan->verdict);
 }
 
 void plan_unrefp(abox_plan **plan)
@@ -233,14 +243,15 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	r = abox_spec_check(spec, reterr);
 	if (r < 0)
 		return r;
-	r = host_facts_read(&facts, reterr);
-	if (r < 0)
-		return r;
 	plan = plan_new();
 	if (!plan)
 		return ABOX_E_MEMORY;
+	r = host_facts_recall(&facts, &plan->verdict, reterr);
+	if (r < 0)
+		return r;
 	builder.spec = spec;
 	builder.facts = &facts;
+	builder.verdict = &plan->verdict;
 	r = build(&builder, reterr);
 	if (r < 0)
 		return r;

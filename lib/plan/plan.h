@@ -28,6 +28,9 @@ struct plan_view {
 	bool keep;		/* on_owner_death keep: the box is detached */
 };
 const struct plan_view *plan_view(const abox_plan *plan);
+/* A box of this plan stands, or could not be started: what was found out about the host is kept, or is not believed any
+ * more. */
+void plan_tell_host(abox_plan *plan, bool stands);
 void plan_unrefp(abox_plan **plan);
 
 #endif

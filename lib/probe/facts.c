@@ -293,7 +293,24 @@ static void judge(struct host_facts *facts, const struct trial *trial)
 		block(facts, "this kernel has no system call filters", "use a kernel with SECCOMP_FILTER");
 }
 
-int host_facts_read(struct host_facts *ret, abox_error **reterr)
+/* Without a verdict to take it from, or where none is known yet, by trying. */
+static int try_or_recall(struct trial *ret, struct verdict *verdict)
+{
+	int r;
+
+	if (verdict && verdict->known) {
+		*ret = verdict->trial;
+		return 0;
+	}
+	r = trial_run(ret);
+	if (r == 0 && verdict) {
+		verdict->trial = *ret;
+		verdict->changed = true;
+	}
+	return r;
+}
+
+static int read_all(struct host_facts *ret, struct verdict *verdict, abox_error **reterr)
 {
 	struct host_facts facts;
 	struct trial trial;
@@ -303,7 +320,7 @@ int host_facts_read(struct host_facts *ret, abox_error **reterr)
 	read_kernel(&facts);
 	read_identity(&facts);
 	read_calls(&facts);
-	r = trial_run(&trial);
+	r = try_or_recall(&trial, verdict);
 	if (r < 0)
 		return error_set_errno(
 			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PROBE, "trial", -r, "cannot try namespaces");
@@ -321,7 +338,18 @@ int host_facts_read(struct host_facts *ret, abox_error **reterr)
 	return 0;
 }
 
-bool host_facts_can_idmap(int dir_fd)
+int host_facts_read(struct host_facts *ret, abox_error **reterr)
+{
+	return read_all(ret, NULL, reterr);
+}
+
+int host_facts_recall(struct host_facts *ret, struct verdict *verdict, abox_error **reterr)
+{
+	verdict_recall(verdict);
+	return read_all(ret, verdict, reterr);
+}
+
+static bool try_idmap(int dir_fd)
 {
 	const struct id_range map = { .inside = 0, .outside = 1, .count = 1 };
 	_cleanup_(fd_closep) int userns_fd = -EBADF, mount_fd = -EBADF;
@@ -329,4 +357,20 @@ bool host_facts_can_idmap(int dir_fd)
 	return userns_new_idmap(&map, 1, &map, 1, &userns_fd, NULL) == 0 &&
 		mount_clone(dir_fd, "", 0, "trial", &mount_fd, NULL) == 0 &&
 		mount_idmap(mount_fd, userns_fd, 0, "trial", NULL) == 0;
+}
+
+bool host_facts_can_idmap(int dir_fd, struct verdict *verdict)
+{
+	uint64_t id = verdict_mount_id(dir_fd);
+
+	for (size_t i = 0; id && i < verdict->n_idmaps; i++)
+		if (verdict->idmaps[i] == id)
+			return true;
+	if (!try_idmap(dir_fd))
+		return false;
+	if (id && verdict->n_idmaps < VERDICT_IDMAPS) {
+		verdict->idmaps[verdict->n_idmaps++] = id;
+		verdict->changed = true;
+	}
+	return true;
 }

@@ -11,6 +11,7 @@
 #include "base/macro.h"
 #include "kernel/cgroup.h"
 #include "kernel/userns.h"
+#include "probe/verdict.h"
 
 /* How the ids of a box can be mapped. */
 enum userns_mode {
@@ -65,8 +66,10 @@ struct host_facts {
  * returns and that the host's wait(-1) does not see). About a millisecond. What cannot be found out is false.
  * 0, ABOX_E_MEMORY, ABOX_E_SYSTEM when not even the child could be tried. */
 int host_facts_read(struct host_facts *ret, abox_error **reterr);
+/* The same, but what was tried before need not be tried again (probe/verdict.h). */
+int host_facts_recall(struct host_facts *ret, struct verdict *verdict, abox_error **reterr);
 
 /* Whether files of the filesystem at fd can be shown with other ids (USERNS_ROOT only). */
-bool host_facts_can_idmap(int dir_fd);
+bool host_facts_can_idmap(int dir_fd, struct verdict *verdict);
 
 #endif

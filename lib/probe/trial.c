@@ -104,6 +104,11 @@ _in_child_ static int trial_main(void *argument)
 	_exit(0);
 }
 
+bool trial_is_good(const struct trial *trial)
+{
+	return trial->clone == 0 && trial->map == 0 && trial->mount == 0 && trial->proc == 0 && trial->setattr == 0;
+}
+
 int trial_run(struct trial *ret)
 {
 	struct trial trial = { -1, -1, -1, -1, -1, -1, -1, -1, -1 };

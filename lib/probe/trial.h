@@ -18,6 +18,9 @@ struct trial {
 	int setattr;		/* mount_setattr is there */
 };
 
+/* A box can be made: what a plan cannot do without has worked. */
+bool trial_is_good(const struct trial *trial);
+
 /* 0 or -errno (no memory for the child's stack). */
 int trial_run(struct trial *ret);
 

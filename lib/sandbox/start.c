@@ -220,6 +220,7 @@ int abox_sandbox_start(abox_plan *plan, const struct abox_start_options *options
 		return r;
 	clear_name(state_fd, plan_view(plan)->name);
 	r = start(box, plan, &full, clock_deadline(clock_monotonic_usec(), timeout_usec), reterr);
+	plan_tell_host(plan, r == 0);
 	if (r < 0)
 		return r;
 	*retbox = steal_ptr(box);

@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -163,10 +165,13 @@ Test(probe, leaves_the_host_alone)
 static int check_nested(struct child *child)
 {
 	struct host_facts facts;
+	struct verdict verdict;
 
 	CHECK(host_facts_read(&facts, NULL) == 0);
 	CHECK(facts.in_userns);
 	CHECK(facts.namespaces);
+	verdict_recall(&verdict);
+	CHECK(!verdict.key[0]);	/* the number of this namespace will be another's */
 	CHECK(facts.userns == USERNS_SINGLE);	/* root of a namespace has no range of ids to give */
 	CHECK(facts.blocker[0] == 0);
 	return 0;
@@ -284,4 +289,67 @@ Test(probe, names_an_outer_filter)
 {
 	cr_assert_child(check_filtered, 0, NULL);
 	cr_assert_child(check_filtered, CHILD_PLAIN, NULL);
+}
+
+/* -- verdicts -- */
+
+/* A plan's way to the facts, twice; the second does not try again. In a home of its own. */
+static int recall_twice(struct child *child)
+{
+	struct verdict first, second;
+	struct host_facts facts, again;
+	char cache[64], path[128], text[4096] = "";
+	struct stat st;
+	int fd;
+
+	snprintf(cache, sizeof(cache), "/tmp/verdict-XXXXXX");
+	CHECK(mkdtemp(cache) && setenv("ABOX_HOME", cache, 1) == 0);
+	CHECK(host_facts_recall(&facts, &first, NULL) == 0);
+	if (!first.key[0] || !trial_is_good(&first.trial))
+		return 0;	/* here nothing may be kept */
+	CHECK(!first.known && first.changed);
+	verdict_keep(&first);
+	snprintf(path, sizeof(path), "%s/cache/host", cache);
+	CHECK(stat(path, &st) == 0 && (st.st_mode & 07777) == 0600);
+	CHECK(host_facts_recall(&again, &second, NULL) == 0);
+	CHECK(second.known && !second.changed);
+	CHECK(memcmp(&facts, &again, sizeof(facts)) == 0);
+
+	/* another boot, another user, a trial that failed, a torn or a long file, one that others can write */
+	fd = open(path, O_RDWR);
+	CHECK(fd >= 0 && read(fd, text, sizeof(text)) > 0);
+	for (int i = 0; i < 6; i++) {
+		char changed[4096 + 8];
+		size_t len;
+
+		memcpy(changed, text, sizeof(text));
+		len = strcspn(changed, "\n");
+		if (i == 0)
+			changed[len - 1] ^= 1;
+		else if (i == 1)
+			changed[0] = '2';
+		else if (i == 2)
+			changed[len + 1] = '1';	/* no clone */
+		else if (i == 3)
+			changed[len + 4] = 0;
+		CHECK(ftruncate(fd, 0) == 0);
+		CHECK(pwrite(fd, changed, i == 4 ? sizeof(text) + 8 : (size_t)st.st_size, 0) > 0);
+		CHECK(fchmod(fd, i == 5 ? 0644 : 0600) == 0);
+		verdict_recall(&second);
+		CHECK(!second.known && second.n_idmaps == 0);
+	}
+	CHECK(fchmod(fd, 0600) == 0 && ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)st.st_size, 0) == st.st_size);
+	verdict_recall(&second);
+	CHECK(second.known);
+	verdict_forget(&second);
+	CHECK(stat(path, &st) < 0);
+	close(fd);
+	snprintf(path, sizeof(path), "%s/cache", cache);
+	CHECK(rmdir(path) == 0 && rmdir(cache) == 0);
+	return 0;
+}
+
+Test(probe, a_verdict_is_kept_for_those_whom_it_is_about)
+{
+	cr_assert_child(recall_twice, 0, NULL);
 }
