@@ -8,6 +8,7 @@
 #include <agentbox/effect.h>
 #include <agentbox/error.h>
 #include <agentbox/journal.h>
+#include <agentbox/network.h>
 #include <agentbox/plan.h>
 #include <agentbox/probe.h>
 #include <agentbox/report.h>

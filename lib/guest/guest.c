@@ -16,6 +16,7 @@
 #include <agentbox/error.h>
 
 #include "base/fd.h"
+#include "guest/network.h"
 #include "kernel/compat.h"
 
 #define MAX_SHEPHERDS 1024
@@ -188,6 +189,9 @@ static void handle_packet(void)
 		_exit(0);	/* the keeper is gone, and the box with it */
 	if (message.type == GUEST_SPAWN) {
 		handle_spawn(&message);
+	} else if (message.type == GUEST_LISTEN || message.type == GUEST_SOCKET) {
+		if (guest.box->network && guest_network_handle(guest.box->network, GUEST_FD_CHANNEL, &message) < 0)
+			guest_die("cannot answer the keeper");
 	} else if (message.type == GUEST_SIGNAL_ALL) {
 		handle_signal_all(&message);
 	} else if (message.type == GUEST_END) {

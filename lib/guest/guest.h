@@ -15,6 +15,7 @@
 #include "base/macro.h"
 #include "guest/message.h"
 #include "kernel/seccomp.h"
+#include "plan/flat.h"
 
 /* Descriptors of guest and shepherds, close-on-exec but for 0-2, which are /dev/null of the box; so is what is not used. */
 enum guest_fd {
@@ -39,6 +40,7 @@ struct guest_box {
 	/* In the new mount namespace of such a shepherd: a /proc that shows its processes. NULL: none, they see the box's. */
 	int (*renew_proc)(const void *userdata, struct fault *fault);
 	const void *userdata;
+	const struct flat_network *network;	/* NULL for a box without one */
 };
 
 /* Enters the loop; GUEST_READY has been sent. Returns never. */

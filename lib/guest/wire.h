@@ -21,6 +21,9 @@ enum guest_type {
 	GUEST_SETUP = 6,	/* the first one where the guest is no fork of the keeper: fields in guest/setup.h */
 	GUEST_TTY_SIZE = 7,	/* u32 rows, u32 columns: of a terminal whose master is behind the wall too */
 	GUEST_TTY_SIGNAL = 8,	/* i32 signal: to the foreground group of such a terminal */
+	GUEST_LISTEN = 9,	/* boxes with a network; head: a serial. u32 n, n * u32 port: let the cell answer at these too.
+				 * LISTENERS and LISTENING, or LISTEN_FAULT */
+	GUEST_SOCKET = 10,	/* head: a serial. A TCP socket of the box is wanted. SOCKET_MADE */
 
 	/* guest to keeper */
 	GUEST_READY = 20,	/* the tree stands and commands may come; fds: [root of the scratch, where it is the host's] */
@@ -31,6 +34,11 @@ enum guest_type {
 	GUEST_TREE_GONE = 25,	/* u32 killed, u64 cpu_usec, u64 max_rss_bytes (of the whole tree): no process of the command
 				 * is left. With SURVIVORS_KILL it follows EXITED as soon as they are dead */
 	GUEST_LOG = 26,		/* u32 level, str message */
+	GUEST_LISTENERS = 27,	/* head: serial of LISTEN, 0 before READY. u32 n, n * {u32 kind (enum egress_listener), u32 port};
+				 * n fds. May come several times */
+	GUEST_LISTENING = 28,	/* head: the same serial. They were all */
+	GUEST_LISTEN_FAULT = 29,	/* head: the same serial; fields as in WIRE_FAULT */
+	GUEST_SOCKET_MADE = 30,	/* head: serial of SOCKET. fds: [unconnected TCP socket], none when there was none to be had */
 };
 
 enum guest_scope {

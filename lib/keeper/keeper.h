@@ -175,6 +175,8 @@ struct keeper {
 	struct io recorder;	/* -EBADF: there is none, or not any more */
 	bool records;		/* there is a journal */
 	bool keeps_workspace;	/* the recorder opens and settles the workspace */
+	struct io egress;	/* -EBADF: the box has no network, or has lost it */
+	int egress_pidfd;
 
 	char id[33];
 	struct flat_plan plan;
@@ -301,6 +303,7 @@ int record_begin(struct keeper *keeper, struct fault *fault);
 void record_prepare_command(struct command *command, const char *const *argv, const char *cwd, uint32_t uid);
 void record_command_start(struct command *command);
 void record_command_end(struct command *command);
+void record_event(struct keeper *keeper, const char *type, const struct text *body, uint32_t durability);
 int record_verify(struct keeper *keeper, const void *json, size_t len, struct fault *fault);
 void record_end(struct keeper *keeper, const char *outcome, const struct text *report);
 void record_command_json(struct command *command, struct text *text);	/* its end, with the tails of its output */

@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "guest/message.h"
+#include "keeper/network.h"
 
 #define MESSAGES_A_TURN 8
 
@@ -56,6 +57,9 @@ static int take_early(struct keeper *keeper, struct guest_message *message, stru
 		keeper->scratch_fd = message->n_fds ? message->fds[0] : -EBADF;
 		message->fds[0] = -EBADF;
 		return 1;
+	case GUEST_LISTENERS:
+	case GUEST_LISTENING:
+		return network_take(keeper, message, fault);
 	default:
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent what it must not");
 	}
@@ -124,7 +128,10 @@ static void take_message(struct keeper *keeper, struct guest_message *message)
 	struct command *command = message->command ? command_find(keeper, message->command) : NULL;
 	struct fault fault;
 
-	if (message->type == GUEST_LOG) {
+	if (message->type >= GUEST_LISTENERS && message->type <= GUEST_SOCKET_MADE) {
+		fault_init(&fault, ABOX_STAGE_COMMAND);
+		network_take(keeper, message, &fault);
+	} else if (message->type == GUEST_LOG) {
 		take_log(keeper, message);
 	} else if (message->type == GUEST_FAULT) {
 		fault_init(&keeper->guest_fault, ABOX_STAGE_COMMAND);

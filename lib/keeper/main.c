@@ -116,7 +116,8 @@ static int init(struct keeper *keeper)
 	if (r < 0)
 		return r;
 	keeper->state_fd = keeper->boxes_fd = keeper->box_fd = keeper->lock_fd = keeper->scratch_fd = -EBADF;
-	keeper->listener.fd = keeper->guest.fd = keeper->wall.fd = keeper->recorder.fd = -EBADF;
+	keeper->listener.fd = keeper->guest.fd = keeper->wall.fd = keeper->recorder.fd = keeper->egress.fd =
+		keeper->egress_pidfd = -EBADF;
 	keeper->backend_wall = BACKEND_WALL_INIT;
 	keeper->group = CGROUP_GROUP_INIT;
 	keeper->wall_at = keeper->idle_at = keeper->owner_at = keeper->stop_at = UINT64_MAX;

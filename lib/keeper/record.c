@@ -273,6 +273,12 @@ void record_command_end(struct command *command)
 	record(command->keeper, "command.end", &body, ABOX_DURABILITY_DATA);
 }
 
+/* What the box's network did. */
+void record_event(struct keeper *keeper, const char *type, const struct text *body, uint32_t durability)
+{
+	record(keeper, type, body, durability);
+}
+
 /* What the library has found out and may have recorded: the receipt of a verify. */
 int record_verify(struct keeper *keeper, const void *json, size_t len, struct fault *fault)
 {

@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "guest/wire.h"
+#include "keeper/network.h"
 
 #ifndef TIOCSIG
 #define TIOCSIG 0x40045436
@@ -423,6 +424,10 @@ static const struct request_type types[] = {
 	{ WIRE_VERIFIED, RIGHT_CONTROL, handle_verified },
 	{ WIRE_STOP, RIGHT_CONTROL, handle_stop },
 	{ WIRE_SNAPSHOT, RIGHT_ACT, handle_snapshot },
+	{ WIRE_NET_INFO, RIGHT_LOOK, network_info },
+	{ WIRE_NET_RULES, RIGHT_CONTROL, network_rules },
+	{ WIRE_NET_PUBLISH, RIGHT_CONTROL, network_publish },
+	{ WIRE_NET_UNPUBLISH, RIGHT_CONTROL, network_unpublish },
 	{ WIRE_EXEC, RIGHT_ACT, handle_exec },
 	{ WIRE_SIGNAL, RIGHT_ACT, handle_signal },
 	{ WIRE_KILL, RIGHT_ACT, handle_kill },

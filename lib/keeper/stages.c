@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "keeper/network.h"
 #include "kernel/compat.h"
 
 #define READY_TIMEOUT_USEC (30 * USEC_PER_SEC)
@@ -150,9 +151,11 @@ static const struct stage stages[] = {
 	{ "control groups", groups_run, groups_undo },
 	{ "workspace", workspace_begin, workspace_settle },
 	{ "sources", sources_run, sources_undo },
+	{ "egress", network_egress_run, network_egress_undo },
 	{ "processes and namespaces", guest_run_stage, guest_undo },
 	{ "confinement of the keeper", confine_run, NULL },
 	{ "journal", record_begin, NULL },
+	{ "network", network_run, network_undo },
 	{ "socket", state_listen, socket_undo },
 	{ "record", running_run, NULL },
 };
@@ -177,7 +180,9 @@ static bool is_of_interest(const struct keeper *keeper, uint32_t number)
 		return keeper->has_group;
 	if (stages[number].undo == workspace_settle)
 		return keeper->workspace_id[0] != 0;
-	return stages[number].undo != sources_undo;
+	if (stages[number].undo == network_egress_undo)
+		return keeper->plan.network.mode != FLAT_NETWORK_NONE;
+	return stages[number].undo != sources_undo && stages[number].undo != network_undo;
 }
 
 void stages_undo(struct keeper *keeper)

@@ -82,24 +82,27 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 	const char *id = unpack_string(body);
 	size_t record_len, blob_len;
 	const void *record = unpack_bytes(body, &record_len);
-	uint32_t recorder = unpack_u8(body);
-	size_t n_recorder = recorder ? 1 : 0;
+	uint32_t helpers = unpack_u8(body);
+	size_t n_recorder = helpers & (WIRE_RECORDER_JOURNAL | WIRE_RECORDER_WORKSPACE) ? 1 : 0,
+	       n_egress = helpers & WIRE_EGRESS ? 2 : 0;
 	const void *blob = unpack_bytes(body, &blob_len);
 	int r;
 
 	if (!unpack_done(body) || version != WIRE_VERSION || !id_is_sound(id) || record_len > RECORD_MAX ||
-		request->n_fds != (blob_len ? 0U : 1U) + n_recorder + 1)
+		request->n_fds != (blob_len ? 0U : 1U) + n_recorder + n_egress + 1)
 		return fault_set(
 			fault, ABOX_E_PROTOCOL, 0, "start", "not a start of version %d", WIRE_VERSION);
 	memcpy(keeper->id, id, sizeof(keeper->id));
 	keeper->state_fd = request->fds[request->n_fds - 1];
 	request->fds[request->n_fds - 1] = -EBADF;
-	keeper->records = recorder & WIRE_RECORDER_JOURNAL;
-	keeper->keeps_workspace = recorder & WIRE_RECORDER_WORKSPACE;
-	if (n_recorder) {
-		keeper->recorder.fd = request->fds[request->n_fds - 2];
-		request->fds[request->n_fds - 2] = -EBADF;
+	keeper->records = helpers & WIRE_RECORDER_JOURNAL;
+	keeper->keeps_workspace = helpers & WIRE_RECORDER_WORKSPACE;
+	if (n_egress) {
+		keeper->egress.fd = steal_fd(request->fds[request->n_fds - 3]);
+		keeper->egress_pidfd = steal_fd(request->fds[request->n_fds - 2]);
 	}
+	if (n_recorder)
+		keeper->recorder.fd = steal_fd(request->fds[request->n_fds - 2 - n_egress]);
 	r = take_record(keeper, record, record_len, fault);
 	if (r == 0)
 		r = take_blob(keeper, request, blob, blob_len, fault);

@@ -23,8 +23,9 @@ enum wire_type {
 	WIRE_FAULT = 2,		/* i32 code, i32 stage, i32 errno, u8 retryable, str place, str message, str remedy */
 	WIRE_LOG = 3,		/* unsolicited, serial 0: u32 level, str message */
 
-	/* (a) only. fds: [memfd when the blob is empty][socket of the recorder][state folder, always last] */
-	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 recorder (enum wire_recorder), bytes blob = {bytes plan_json, bytes flat plan}.
+	/* (a) only. fds: [memfd when the blob is empty][socket of the recorder][socket and pidfd of egress]
+	 * [state folder, always last] */
+	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 helpers (enum wire_helper), bytes blob = {bytes plan_json, bytes flat plan}.
 				 * OK: u64 epoch. Sent when the box is ready for commands. */
 
 	/* (b) first message */
@@ -43,6 +44,14 @@ enum wire_type {
 				 * stands still. OK: str id */
 	WIRE_STOP = 26,		/* C u64 epoch, u32 mode, u64 grace_usec (UINT64_MAX: the plan's). OK: str report_json,
 				 * u32 number of things left behind. The keeper exits after the answer. */
+
+	/* network; answered when egress has done it */
+	WIRE_NET_INFO = 40,	/* -. OK: str json {"mode","egress","published":[...]} */
+	WIRE_NET_RULES = 41,	/* C u64 epoch, u8 cut, u32 n, n * u32 port; fds: [sealed memory file of the rules]. OK: u32
+				 * generation. FAULT: the old rules are in force */
+	WIRE_NET_PUBLISH = 42,	/* C u64 epoch, u32 port, u32 host_port, str address, u8 token. OK: u32 id, u32 host_port, str
+				 * token ("" for none) */
+	WIRE_NET_UNPUBLISH = 43,	/* C u64 epoch, u32 id. OK */
 
 	/* commands; need attach or control */
 	WIRE_EXEC = 30,		/* fds: [blob memfd][event socket][by io flags, in this order: stdin, stdout, stderr, program].
@@ -71,10 +80,11 @@ enum wire_type {
 				 * asked: the keeper kills the tree with cause OUTPUT */
 };
 
-/* What the recorder is there for. */
-enum wire_recorder {
+/* Helpers that come with START, and what for. */
+enum wire_helper {
 	WIRE_RECORDER_JOURNAL = 1 << 0,
 	WIRE_RECORDER_WORKSPACE = 1 << 1,
+	WIRE_EGRESS = 1 << 2,
 };
 
 /* Descriptors that come with EXEC. */
@@ -97,6 +107,7 @@ enum {
  *   state         one word and newlines: starting, running, paused, stopping, stopped, failed; written in place
  *   workspace     id of a workspace that has to be settled, as long as it has
  *   report.json   teardown report, once stopped (detached boxes)
+ *   network.log   events of the network, a JSON object a line
  *   N.json        result of command N (detached boxes); N.out, N.err: spooled output
  *
  * An attached box removes its folder and name at the end; a detached one leaves both, with the lock free.
@@ -111,5 +122,6 @@ enum {
 #define STATE_STATE "state"
 #define STATE_WORKSPACE "workspace"
 #define STATE_REPORT "report.json"
+#define STATE_NETWORK_LOG "network.log"
 
 #endif

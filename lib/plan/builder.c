@@ -47,6 +47,8 @@ void builder_clear(struct plan_builder *builder)
 	free(builder->flat.sources);
 	free(builder->flat.steps);
 	free(builder->flat.landlock);
+	free(builder->flat.network.ports);
+	free(builder->flat.network.publish);
 	*builder = (struct plan_builder){ 0 };
 }
 

@@ -52,7 +52,15 @@ struct plan_builder {
 	bool workspace_copies;	/* a start may take as long as a copy of the source */
 	const char **secrets;	/* values that must be in nothing that survives; texts of the builder */
 	size_t n_secrets;
+	/* of a box with a network: what its egress gets, and the plan's dump does not */
+	const char *proxy, *no_proxy;
+	const void *roots;	/* certificates (PEM) that upstream servers are verified with */
+	size_t roots_len;
 	bool failed;		/* out of memory somewhere: told once, at the end */
+};
+
+struct builder_variable {
+	const char *name, *value;
 };
 
 void builder_clear(struct plan_builder *builder);
@@ -81,8 +89,10 @@ const struct flat_step *builder_covering(const struct plan_builder *builder, con
 
 /* parts of the plan, in the order in which they are called; each sets an error where it knows the cause */
 int plan_build_identity(struct plan_builder *builder, abox_error **reterr); /* identity.c: ids, groups, env */
+int plan_build_network(struct plan_builder *builder, abox_error **reterr);	/* network.c: rules, ports, cell */
 int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr);	/* rootfs.c */
 int plan_build_etc(struct plan_builder *builder, abox_error **reterr);		/* etc.c */
+int plan_build_trust(struct plan_builder *builder, abox_error **reterr);	/* network.c: certificates in the box */
 int plan_build_mounts(struct plan_builder *builder, abox_error **reterr); /* mounts.c: workspace and mounts */
 int plan_build_workspace(struct plan_builder *builder, abox_error **reterr); /* workspace.c, for mounts.c */
 /* The canonical folder or file behind what the user wrote, as a source whose owner appears as the box's user;
@@ -93,6 +103,10 @@ int plan_build_journal(
 	struct plan_builder *builder, abox_error **reterr); /* journal.c: what the box must not see */
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr);	/* limits.c */
 int plan_build_walls(struct plan_builder *builder, abox_error **reterr); /* walls.c: filter, landlock, kill */
+
+/* network.c */
+bool plan_has_network(const struct plan_builder *builder);
+const struct builder_variable *plan_network_variables(const struct plan_builder *builder, size_t *retn);
 
 /* enforcement.c */
 void enforcement_add(struct plan_builder *builder, const struct enforcement *entry);

@@ -46,7 +46,8 @@ static void add_mounts(struct text *text, const struct plan_builder *builder)
 		[FLAT_OP_OVERLAY] = "overlay",
 		[FLAT_OP_MASK] = "mask",
 		[FLAT_OP_READONLY] = "readonly",
-		[FLAT_OP_PROTECT] = "protect" };
+		[FLAT_OP_PROTECT] = "protect",
+		[FLAT_OP_OVER] = "over" };
 	const char *separator = "";
 
 	text_add(text, "\"mounts\":[");
@@ -67,7 +68,8 @@ static void add_mounts(struct text *text, const struct plan_builder *builder)
 		add_string(text, "source", step_source(builder, step), ",");
 		text_printf(text, "\"readonly\":%s}",
 			(step->attr & FLAT_ATTR_RDONLY) || step->op == FLAT_OP_MASK ||
-					step->op == FLAT_OP_READONLY || step->op == FLAT_OP_PROTECT
+					step->op == FLAT_OP_READONLY || step->op == FLAT_OP_PROTECT ||
+					step->op == FLAT_OP_OVER
 				? "true"
 				: "false");
 	}

@@ -115,6 +115,12 @@ static void add_file(struct plan_builder *builder, const char *name)
 		path, FLAT_ATTR_RDONLY);
 }
 
+/* Chromium's folder holds the policy by which it trusts the box's CA: network.c makes it then. */
+static bool is_made_elsewhere(const struct plan_builder *builder, const char *name)
+{
+	return plan_has_network(builder) && strcmp(name, "chromium") == 0;
+}
+
 static bool listed(const char *name)
 {
 	for (size_t i = 0; i < ELEMENTSOF(public_folders); i++)
@@ -181,9 +187,14 @@ static void add_names(struct plan_builder *builder)
 	add_text(builder, "hostname", builder_text(builder, "%s\n", hostname));
 	add_text(builder, "hosts",
 		builder_text(builder, "127.0.0.1\tlocalhost %s\n::1\tlocalhost ip6-localhost\n", hostname));
-	add_text(builder, "resolv.conf", "# no network in this box\n");
+	add_text(builder, "resolv.conf",
+		plan_has_network(builder) ? "nameserver " CELL_NAMESERVER "\noptions timeout:1 attempts:2\n"
+					  : "# no network in this box\n");
 	add_text(builder, "nsswitch.conf",
-		"passwd: files\ngroup: files\nshadow: files\nhosts: files\nservices: files\nprotocols: files\nnetworks: files\n");
+		builder_text(builder,
+			"passwd: files\ngroup: files\nshadow: files\nhosts: files%s\nservices: files\nprotocols: files\n"
+			"networks: files\n",
+			plan_has_network(builder) ? " dns" : ""));
 }
 
 int plan_build_etc(struct plan_builder *builder, abox_error **reterr)
@@ -196,7 +207,8 @@ int plan_build_etc(struct plan_builder *builder, abox_error **reterr)
 	for (size_t i = 0; i < ELEMENTSOF(public_files); i++)
 		add_file(builder, public_files[i]);
 	for (size_t i = 0; i < ELEMENTSOF(public_folders); i++)
-		add_folder(builder, public_folders[i]);
+		if (!is_made_elsewhere(builder, public_folders[i]))
+			add_folder(builder, public_folders[i]);
 	add_versioned_folders(builder);
 	return 0;
 }

@@ -176,7 +176,7 @@ static bool step_is_sound(const struct flat_step *step, uint32_t n_sources)
 	bool needs_source = step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY;
 	bool needs_name = step->op == FLAT_OP_SCRATCH || step->op == FLAT_OP_OVERLAY;
 
-	if (step->op < FLAT_OP_DIRECTORY || step->op > FLAT_OP_PROTECT)
+	if (step->op < FLAT_OP_DIRECTORY || step->op > FLAT_OP_OVER)
 		return false;
 	if (step->source < -1 || step->source >= (int64_t)n_sources)
 		return false;
@@ -186,6 +186,8 @@ static bool step_is_sound(const struct flat_step *step, uint32_t n_sources)
 		return false;
 	if (step->op == FLAT_OP_PROTECT &&
 		(step->size_bytes >= strlen(step->target) || step->target[step->size_bytes] != '/'))
+		return false;
+	if (step->op == FLAT_OP_OVER && step->name[0] != '/')
 		return false;
 	if (step->op == FLAT_OP_TMPFS && (!step->size_bytes || !step->inodes))
 		return false;
@@ -283,6 +285,42 @@ static void io_lists(struct flat_io *io, struct flat_plan *plan)
 		io_fail(io);
 }
 
+static void io_port(struct flat_io *io, uint32_t *port, uint32_t min)
+{
+	io_u32(io, port);
+	if (io->reader && (*port < min || *port > 65535))
+		io_fail(io);
+}
+
+static void io_network(struct flat_io *io, struct flat_network *network)
+{
+	void *array = network->ports;
+
+	io_enum(io, &network->mode, FLAT_NETWORK_OPEN);
+	io_enum(io, &network->cell.link, CELL_LINK_BRIDGE);
+	io_flag(io, &network->cell.port_rules);
+	io_flag(io, &network->cell.v6);
+	io_flag(io, &network->stop_on_loss);
+	if (io_array(io, &array, &network->n_ports, sizeof(*network->ports), 4)) {
+		network->ports = array;
+		for (uint32_t i = 0; i < network->n_ports; i++)
+			io_port(io, &network->ports[i], 1);
+	}
+	array = network->publish;
+	if (io_array(io, &array, &network->n_publish, sizeof(*network->publish), 14)) {
+		network->publish = array;
+		for (uint32_t i = 0; i < network->n_publish; i++) {
+			io_port(io, &network->publish[i].port, 1);
+			io_port(io, &network->publish[i].host_port, 0);
+			io_string(io, &network->publish[i].address);
+			io_flag(io, &network->publish[i].token);
+		}
+	}
+	io_bytes(io, &network->rules, &network->rules_len);
+	if (io->reader && network->n_ports > CELL_PORTS_MAX)
+		io_fail(io);
+}
+
 static void io_plan(struct flat_io *io, struct flat_plan *plan)
 {
 	io_u32(io, &plan->version);
@@ -306,6 +344,7 @@ static void io_plan(struct flat_io *io, struct flat_plan *plan)
 	io_flag(io, &plan->lo_up);
 	io_life(io, plan);
 	io_lists(io, plan);
+	io_network(io, &plan->network);
 	if (io->reader && (plan->root_source < -1 || plan->root_source >= (int64_t)plan->n_sources))
 		io_fail(io);
 }
@@ -343,5 +382,7 @@ void flat_clear(struct flat_plan *plan)
 	free(plan->sources);
 	free(plan->steps);
 	free(plan->landlock);
+	free(plan->network.ports);
+	free(plan->network.publish);
 	memset(plan, 0, sizeof(*plan));
 }

@@ -14,6 +14,7 @@
 #include "base/macro.h"
 #include "base/pack.h"
 #include "kernel/cgroup.h"
+#include "network/cell.h"
 
 #define FLAT_VERSION 2
 
@@ -72,6 +73,9 @@ enum flat_op {
 	FLAT_OP_PROTECT =
 		13, /* what is at target is held there, read-only, and every folder above it as far as the
 		       place, which is the first size_bytes of target; content = of a file that is made */
+	FLAT_OP_OVER =
+		14, /* the file of the box that `name` is the path of, read-only over target; nothing when target
+		       is not there */
 };
 enum {
 	FLAT_ATTR_RDONLY = 1 << 0,
@@ -83,6 +87,8 @@ enum {
 	FLAT_ATTR_MAKE = 1 << 5, /* PROTECT: made where it is missing, in the lowest layer of an overlay */
 	FLAT_ATTR_FOLDER = 1 << 6, /* PROTECT: as a folder */
 	FLAT_ATTR_OUTER = 1 << 7, /* the target is in the outer root, where the program of the wall runs */
+	FLAT_ATTR_TRUST_PEM = 1 << 8, /* FILE: behind the content the certificate of the box's own CA, as PEM */
+	FLAT_ATTR_TRUST_JSON = 1 << 9, /* FILE: the same in base64, then `"]}` */
 }; /* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
 	uint32_t op;
@@ -136,6 +142,29 @@ struct flat_limits {		/* 0: none */
 };
 
 #define FLAT_BOX "/box"
+enum flat_network_mode {
+	FLAT_NETWORK_NONE = 0,
+	FLAT_NETWORK_ALLOW = 1,
+	FLAT_NETWORK_OPEN = 2,
+};
+struct flat_publish {
+	uint32_t port;		/* in the box */
+	uint32_t host_port;	/* 0: any */
+	const char *address;
+	uint8_t token;		/* only with the bearer token of the box */
+};
+/* The keeper hands listeners to the egress of the box; rules are the egress's own and stand here for the digest. */
+struct flat_network {
+	uint32_t mode;		/* enum flat_network_mode; without one nothing else here means anything */
+	struct cell_shape cell;
+	uint8_t stop_on_loss;	/* the box ends when its egress has */
+	uint32_t *ports;	/* for which connections reach egress, ascending */
+	uint32_t n_ports;
+	struct flat_publish *publish;
+	uint32_t n_publish;
+	const void *rules;	/* network/rule.h */
+	size_t rules_len;
+};
 
 struct flat_plan {
 	uint32_t version;
@@ -181,6 +210,11 @@ struct flat_plan {
 	size_t filter_len;	/* in bytes */
 
 	const struct flat_workspace *workspace;	/* not packed; set by the keeper before the wall is prepared */
+	struct flat_network network;
+
+	/* not packed: set by the keeper when the egress of the box has made its CA */
+	const char *trust_pem;
+	size_t trust_pem_len;
 };
 
 static inline bool flat_has_program(const struct flat_plan *plan)

@@ -109,11 +109,7 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 	return 0;
 }
 
-struct variable {
-	const char *name, *value;
-};
-
-static bool has_variable(const struct variable *list, size_t n, const char *name)
+static bool has_variable(const struct builder_variable *list, size_t n, const char *name)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(list[i].name, name) == 0)
@@ -125,7 +121,7 @@ static int build_env(struct plan_builder *builder)
 {
 	struct flat_plan *flat = &builder->flat;
 	const char *user = flat->inside_uid == 0 ? "root" : "agent";
-	const struct variable base[] = {
+	const struct builder_variable base[] = {
 		{ "PATH", BOX_PATH },
 		{ "HOME", flat->home },
 		{ "USER", user },
@@ -136,7 +132,9 @@ static int build_env(struct plan_builder *builder)
 		{ "TMPPREFIX", "/tmp/zsh" },
 	};
 	size_t n_spec = spec_count(builder->spec, "/env"), n = 0;
-	_cleanup_(freep) struct variable *own = calloc(n_spec + 1, sizeof(*own));
+	_cleanup_(freep) struct builder_variable *own = calloc(n_spec + 1, sizeof(*own));
+	const struct builder_variable *trust;
+	size_t n_trust;
 	const char **env;
 
 	if (!own)
@@ -145,12 +143,16 @@ static int build_env(struct plan_builder *builder)
 		if (!spec_map_string(builder->spec, i, &own[i].name, &own[i].value, "/env"))
 			return ABOX_E_MEMORY;
 
-	env = calloc(ELEMENTSOF(base) + n_spec + 1, sizeof(*env));
+	trust = plan_network_variables(builder, &n_trust);
+	env = calloc(ELEMENTSOF(base) + n_trust + n_spec + 1, sizeof(*env));
 	if (!env)
 		return ABOX_E_MEMORY;
 	for (size_t i = 0; i < ELEMENTSOF(base); i++)
 		if (!has_variable(own, n_spec, base[i].name))
 			env[n++] = builder_text(builder, "%s=%s", base[i].name, base[i].value);
+	for (size_t i = 0; i < n_trust; i++)
+		if (!has_variable(own, n_spec, trust[i].name))
+			env[n++] = builder_text(builder, "%s=%s", trust[i].name, trust[i].value);
 	for (size_t i = 0; i < n_spec; i++)
 		env[n++] = builder_text(builder, "%s=%s", own[i].name, own[i].value);
 	flat->env = env;

@@ -11,6 +11,7 @@ static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_CORE] = true,
 	[SPEC_MODULE_JOURNAL] = true,
 	[SPEC_MODULE_WORKSPACE] = true,
+	[SPEC_MODULE_NETWORK] = false,
 };
 
 /* Values that need no module: nothing may be reached. */

@@ -30,6 +30,7 @@ struct abox_plan {
 	char *json;
 	char *journal;
 	char *task;
+	char *proxy, *no_proxy;
 	struct pack_writer blob;
 };
 
@@ -51,6 +52,11 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 		return NULL;
 	fd_close(plan->view.blob_fd);
 	fd_close(plan->view.keeper_fd);
+	fd_close(plan->view.egress_fd);
+	fd_close(plan->view.rules_fd);
+	fd_close(plan->view.roots_fd);
+	free(plan->proxy);
+	free(plan->no_proxy);
 	fd_close(plan->view.workspace_fd);
 	pack_writer_clear(&plan->blob);
 	free(plan->name);
@@ -83,6 +89,7 @@ static abox_plan *plan_new(void)
 	atomic_init(&plan->n_refs, 1);
 	plan->view.blob_fd = -EBADF;
 	plan->view.keeper_fd = -EBADF;
+	plan->view.egress_fd = plan->view.rules_fd = plan->view.roots_fd = -EBADF;
 	plan->view.workspace_fd = -EBADF;
 	return plan;
 }
@@ -117,8 +124,10 @@ static int build(struct plan_builder *builder, abox_error **reterr)
 		plan_check_modules,
 		choose_backend,
 		plan_build_identity,
+		plan_build_network,
 		plan_build_rootfs,
 		plan_build_etc,
+		plan_build_trust,
 		plan_build_mounts,
 		plan_build_journal,
 		plan_build_limits,
@@ -195,6 +204,30 @@ static int pack_workspace(abox_plan *plan, const struct plan_builder *builder, a
 	return 0;
 }
 
+/* What the egress of the box is started with. Root's becomes an id that no box has: the one behind those of the boxes. */
+static int freeze_network(abox_plan *plan, const struct plan_builder *builder, abox_error **reterr)
+{
+	const struct flat_plan *flat = &builder->flat;
+	struct plan_view *view = &plan->view;
+	int r;
+
+	if (flat->network.mode == FLAT_NETWORK_NONE)
+		return 0;
+	view->proxy = plan->proxy = strdup(builder->proxy);
+	view->no_proxy = plan->no_proxy = strdup(builder->no_proxy);
+	if (!view->proxy || !view->no_proxy)
+		return ABOX_E_MEMORY;
+	view->egress_uid = flat->map == FLAT_MAP_RANGE ? flat->base_uid + flat->map_count : UINT32_MAX;
+	view->egress_gid = flat->map == FLAT_MAP_RANGE ? flat->base_gid + flat->map_count : UINT32_MAX;
+	r = memfd_new_sealed("agentbox-rules", flat->network.rules, flat->network.rules_len, 0400, &view->rules_fd);
+	if (r == 0)
+		r = memfd_new_sealed("agentbox-roots", builder->roots, builder->roots_len, 0400, &view->roots_fd);
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, "memfd", -r, "cannot keep the rules");
+	return helper_open("egress", &view->egress_fd, reterr);
+}
+
 static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **reterr)
 {
 	struct flat_plan *flat = &builder->flat;
@@ -225,6 +258,8 @@ static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **re
 	r = pack_blob(plan, flat, reterr);
 	if (r >= 0)
 		r = pack_workspace(plan, builder, reterr);
+	if (r >= 0)
+		r = freeze_network(plan, builder, reterr);
 	if (r < 0)
 		return r;
 	return helper_open("keeper", &plan->view.keeper_fd, reterr);

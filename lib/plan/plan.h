@@ -20,6 +20,12 @@ struct plan_view {
 	const char *json;	/* the dump */
 	int workspace_fd;	/* {bytes order_json, strings secrets}, sealed; -EBADF: nothing for the recorder */
 	bool workspace_copies;	/* the start may take as long as a copy of the source */
+	/* of a box with a network; descriptors -EBADF without one */
+	int egress_fd;		/* the egress program */
+	int rules_fd;		/* its rules, sealed (network/rule.h) */
+	int roots_fd;		/* the certificates that it verifies servers with, sealed (PEM) */
+	const char *proxy, *no_proxy;	/* of the host, "" for none; may hold a password, so the dump has it not */
+	uint32_t egress_uid, egress_gid;	/* whom it becomes; UINT32_MAX: the caller */
 	const char *journal;	/* folder, NULL for none */
 	const char *task;	/* job id, NULL for none */
 	uint64_t output_bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The walls around commands: system call filter, Landlock, network, the way a tree is killed, control groups.
+ * The walls around commands: system call filter, Landlock, the way a tree is killed, control groups.
  */
 #include "plan/builder.h"
 
@@ -89,30 +89,8 @@ static void build_cgroup(struct plan_builder *builder)
 		.detail = freezer ? NULL : "processes can notice it" });
 }
 
-static int build_network(struct plan_builder *builder, abox_error **reterr)
-{
-	const char *mode = spec_string(builder->spec, "/network/mode");
-
-	if (strcmp(mode, "none") != 0)
-		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-				"/network/mode", "network mode '%s' is not available in this build", mode),
-			"use \"none\"");
-	enforcement_add(builder, &(struct enforcement){ .name = "network",
-					 .by = "kernel: network namespace",
-					 .pointer = "/network/mode",
-					 .required = true,
-					 .detail = "none: only the box's own loopback" });
-	return 0;
-}
-
 int plan_build_walls(struct plan_builder *builder, abox_error **reterr)
 {
-	int r;
-
-	r = build_network(builder, reterr);
-	if (r < 0)
-		return r;
 	enforcement_add(builder, &(struct enforcement){ .name = "filesystem", .required = true,
 		.by = "kernel: mount namespace, private read-only root" });
 	enforcement_add(builder, &(struct enforcement){ .name = "processes", .required = true,

@@ -23,6 +23,7 @@
 #include "keeper/wire.h"
 #include "kernel/spawn.h"
 #include "plan/plan.h"
+#include "sandbox/network.h"
 #include "sandbox/record.h"
 
 #define START_TIMEOUT_USEC (30 * USEC_PER_SEC)
@@ -114,11 +115,11 @@ static int spawn_keeper(
 }
 
 static int send_start(abox_sandbox *box, const struct plan_view *view, const char *record, int recorder_fd,
-	uint64_t deadline_usec, abox_error **reterr)
+	const struct network_helper *network, uint64_t deadline_usec, abox_error **reterr)
 {
 	struct pack_writer writer;
 	struct pack_reader reader;
-	int fds[3], r;
+	int fds[5], r;
 	size_t n = 0;
 
 	client_begin(&box->client, &writer, WIRE_START);
@@ -126,12 +127,17 @@ static int send_start(abox_sandbox *box, const struct plan_view *view, const cha
 	pack_string(&writer, box->id);
 	pack_string(&writer, record);
 	pack_u8(&writer, (view->journal ? WIRE_RECORDER_JOURNAL : 0) |
-				 (view->workspace_fd >= 0 ? WIRE_RECORDER_WORKSPACE : 0));
+				 (view->workspace_fd >= 0 ? WIRE_RECORDER_WORKSPACE : 0) |
+				 (network->fd >= 0 ? WIRE_EGRESS : 0));
 	pack_bytes(&writer, view->blob, view->blob_fd >= 0 ? 0 : view->blob_len);
 	if (view->blob_fd >= 0)
 		fds[n++] = view->blob_fd;
 	if (recorder_fd >= 0)
 		fds[n++] = recorder_fd;
+	if (network->fd >= 0) {
+		fds[n++] = network->fd;
+		fds[n++] = network->pidfd;
+	}
 	fds[n++] = box->state_fd;
 	r = client_call(&box->client, &writer, fds, n, deadline_usec, &reader, reterr);
 	if (r == 0) {
@@ -158,12 +164,16 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	const struct plan_view *view = plan_view(plan);
 	_cleanup_(json_unrefp) struct json *parsed = NULL;
 	_cleanup_(fd_closep) int pidfd = -EBADF, recorder_fd = -EBADF;
+	_cleanup_(network_helper_clear) struct network_helper network = NETWORK_HELPER_INIT;
 	_cleanup_(freep) char *record = NULL;
 	struct json_bounds bounds = { .max_bytes = 65536, .max_depth = 8, .stage = ABOX_STAGE_START };
 	pid_t keeper = 0;
 	int fd = -EBADF, r;
 
 	r = record_start(view, abox_plan_get_digest(plan), box->id, deadline_usec, &recorder_fd, reterr);
+	if (r < 0)
+		return r;
+	r = network_start(view, box->id, deadline_usec, &network, reterr);
 	if (r < 0)
 		return r;
 	r = spawn_keeper(view, &fd, &pidfd, &keeper, reterr);
@@ -174,7 +184,7 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	if (r == 0)
 		r = make_record(view, plan, box->id, keeper, &record);
 	if (r == 0)
-		r = send_start(box, view, record, recorder_fd, deadline_usec, reterr);
+		r = send_start(box, view, record, recorder_fd, &network, deadline_usec, reterr);
 	if (r == 0)
 		r = json_parse(record, strlen(record), &bounds, &parsed, reterr);
 	if (r == 0)

@@ -23,6 +23,7 @@
 
 #include "base/fd.h"
 #include "guest/guest.h"
+#include "guest/network.h"
 #include "kernel/caps.h"
 #include "kernel/compat.h"
 #include "kernel/landlock.h"
@@ -224,6 +225,7 @@ static int fill_box(const struct flat_plan *plan, struct guest_box *box, struct 
 	box->filtered_shepherds = plan->kill != FLAT_KILL_CGROUP2;
 	box->renew_proc = renew_proc;
 	box->userdata = plan;
+	box->network = plan->network.mode != FLAT_NETWORK_NONE ? &plan->network : NULL;
 	if (!plan->filter_len)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "filter", "the plan has none");
 	if (plan->kill == FLAT_KILL_SCOPE && !plan->landlock_scope)
@@ -278,7 +280,9 @@ static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault 
 		return r;
 	if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
 		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
-	if (r == 0 && plan->lo_up)
+	if (r == 0 && plan->network.mode != FLAT_NETWORK_NONE)
+		r = guest_network_enter(&plan->network, GUEST_FD_CHANNEL, fault);
+	else if (r == 0 && plan->lo_up)
 		r = loopback_up(fault);
 	*retscratch_fd = scratch_fd;
 	return r;

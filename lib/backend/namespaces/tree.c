@@ -211,6 +211,25 @@ static int make_symlink(const struct tree *tree, const struct flat_step *step, s
 	return 0;
 }
 
+/* The certificate of the box's own CA, which is as old as the box. In JSON it is one line: what stands between the marks
+ * of PEM is base64 already. */
+static int write_trust(const struct flat_plan *plan, const struct flat_step *step, int fd)
+{
+	const char *end = plan->trust_pem + plan->trust_pem_len;
+	int r = 0;
+
+	if (step->attr & FLAT_ATTR_TRUST_PEM)
+		return fd_write_all(fd, plan->trust_pem, plan->trust_pem_len);
+	for (const char *line = plan->trust_pem, *next; r == 0 && line < end; line = next) {
+		const char *newline = memchr(line, '\n', (size_t)(end - line));
+
+		next = newline ? newline + 1 : end;
+		if (line[0] != '-')
+			r = fd_write_all(fd, line, (size_t)((newline ? newline : end) - line));
+	}
+	return r == 0 ? fd_write_all(fd, "\"]}\n", 4) : r;
+}
+
 static int make_file(const struct tree *tree, const struct flat_step *step, struct fault *fault)
 {
 	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
@@ -232,6 +251,8 @@ static int make_file(const struct tree *tree, const struct flat_step *step, stru
 	if (fd < 0)
 		return fail(step, errno, "cannot make the file", fault);
 	r = fd_write_all(fd, step->content, step->content_len);
+	if (r == 0 && (step->attr & (FLAT_ATTR_TRUST_PEM | FLAT_ATTR_TRUST_JSON)))
+		r = write_trust(tree->plan, step, fd);
 	if (r < 0)
 		return fail(step, -r, "cannot write the file", fault);
 	if (give_to(tree->plan, step, fd, "") < 0)
@@ -439,6 +460,26 @@ static int mask(const struct tree *tree, const struct flat_step *step, struct fa
 	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
 }
 
+/* A file that an earlier step has made, over one of the host's that is shown here. */
+static int bind_over(const struct tree *tree, const struct flat_step *step, struct fault *fault)
+{
+	_cleanup_(fd_closep) int target_fd = -EBADF, file_fd = -EBADF, mount_fd = -EBADF;
+	int r;
+
+	target_fd = open_inside(tree, step->target, O_PATH);
+	if (target_fd == -ENOENT || target_fd == -ENOTDIR)
+		return 0;
+	if (target_fd < 0)
+		return fail(step, -target_fd, "cannot be opened", fault);
+	file_fd = open_inside(tree, step->name, O_PATH);
+	if (file_fd < 0)
+		return fail(step, -file_fd, "the file for it cannot be opened", fault);
+	forget_parent(tree);
+	r = mount_clone(file_fd, "", MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV | MOUNT_NOEXEC, step->target, &mount_fd,
+		fault);
+	return r < 0 ? r : mount_attach(mount_fd, target_fd, step->target, fault);
+}
+
 static bool is_mount_root(int fd)
 {
 	struct sys_statx answer;
@@ -510,6 +551,8 @@ static int run_step(const struct tree *tree, uint32_t number, struct fault *faul
 		return mask(tree, step, fault);
 	case FLAT_OP_READONLY:
 		return make_readonly(tree, step, fault);
+	case FLAT_OP_OVER:
+		return bind_over(tree, step, fault);
 	case FLAT_OP_PROTECT:
 		forget_parent(tree);
 		return protect_hold(tree->plan, step, tree->root_fd, fault);

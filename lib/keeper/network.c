@@ -1,0 +1,684 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The network of a box, as far as it is the keeper's. Promises that listeners of the cell are nowhere but in
+ * egress, that the box and its owner hear when that is lost, and that a change of rules which fails leaves
+ * the old ones in force.
+ */
+#include "keeper/network.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <agentbox/command.h>
+#include <agentbox/error.h>
+#include <agentbox/journal.h>
+#include <agentbox/sandbox.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "egress/wire.h"
+#include "guest/message.h"
+#include "kernel/pidfd.h"
+
+#define ANSWER_USEC (10 * USEC_PER_SEC)
+#define END_USEC (2 * USEC_PER_SEC)
+#define LOG_MAX (8U << 20) /* of events that are kept for who follows; the journal has all */
+#define MESSAGES_A_TURN 16
+
+static uint8_t packet[EGRESS_PACKET_MAX];
+
+/* The state of what has a box at all: one a process. */
+static struct {
+	bool served; /* listeners and ports stand, events are taken */
+	bool lost;
+	uint32_t serial; /* of the last request to egress or guest */
+	uint32_t n_pending; /* LISTENs at the start that egress has not answered */
+	int log_fd;
+	uint64_t log_bytes;
+	bool log_full;
+	uint32_t next_publish;
+	struct published published[PUBLISHED_MAX];
+	uint8_t ports[65536 / 8]; /* that the cell answers at */
+
+	/* a change of rules, while the guest binds what is new */
+	int rules_fd;
+	bool cut;
+} network = { .log_fd = -EBADF, .rules_fd = -EBADF };
+
+static bool has_network(const struct keeper *keeper)
+{
+	return keeper->plan.network.mode != FLAT_NETWORK_NONE;
+}
+
+static void begin(struct pack_writer *writer, uint32_t type, uint32_t serial)
+{
+	pack_u32(writer, type);
+	pack_u32(writer, serial);
+}
+
+static int send_egress(struct keeper *keeper, const struct pack_writer *writer, const int *fds, size_t n_fds)
+{
+	if (writer->failed)
+		return -ENOMEM;
+	if (keeper->egress.fd < 0)
+		return -EPIPE;
+	return socket_send_until(keeper->egress.fd, writer->data, writer->len, fds, n_fds,
+		clock_deadline(clock_monotonic_usec(), ANSWER_USEC));
+}
+
+/* -- events -- */
+
+static void open_log(struct keeper *keeper)
+{
+	network.log_fd = openat(
+		keeper->box_fd, STATE_NETWORK_LOG, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+}
+
+static void write_log(const char *type, const char *body)
+{
+	_cleanup_(text_clear) struct text line = TEXT_INIT;
+
+	if (network.log_fd < 0 || network.log_full)
+		return;
+	network.log_full = network.log_bytes + strlen(body) > LOG_MAX;
+	text_printf(&line, "{\"time_usec\":%llu,\"type\":\"%s\",\"event\":%s}\n",
+		(unsigned long long)clock_wall_usec(), network.log_full ? "net.log_full" : type,
+		network.log_full ? "{}" : body);
+	if (line.failed || fd_write_all(network.log_fd, line.data, line.len) < 0)
+		return;
+	network.log_bytes += line.len;
+}
+
+static bool type_is_sound(const char *type)
+{
+	return strncmp(type, "net.", 4) == 0 &&
+	       strspn(type, "abcdefghijklmnopqrstuvwxyz._") == strlen(type) && strlen(type) < 40;
+}
+
+static void tell(struct keeper *keeper, const char *type, const char *body, uint32_t durability)
+{
+	_cleanup_(text_clear) struct text text = TEXT_INIT;
+
+	write_log(type, body);
+	text_add(&text, body);
+	record_event(keeper, type, &text, durability);
+}
+
+static void take_event(struct keeper *keeper, struct pack_reader *reader)
+{
+	uint32_t durability = unpack_u32(reader);
+	const char *type = unpack_string(reader), *body = unpack_string(reader);
+
+	if (unpack_done(reader) && type_is_sound(type) && body[0] == '{' && !strchr(body, '\n'))
+		tell(keeper, type, body, MIN(durability, (uint32_t)ABOX_DURABILITY_DATA));
+}
+
+/* Connections are refused from here on, by the kernel: whoever held the listeners is gone. */
+static void egress_lost(struct keeper *keeper)
+{
+	if (network.lost)
+		return;
+	network.lost = true;
+	keeper_watch(keeper, &keeper->egress, 0);
+	keeper->egress.fd = fd_close(keeper->egress.fd);
+	memset(network.published, 0, sizeof(network.published));
+	keeper_log(keeper, ABOX_LOG_ERROR,
+		"the egress of the box is gone: its connections are refused from now on");
+	tell(keeper, "net.lost",
+		keeper->plan.network.stop_on_loss ? "{\"then\":\"stop\"}" : "{\"then\":\"refuse\"}",
+		ABOX_DURABILITY_DATA);
+	if (keeper->plan.network.stop_on_loss)
+		stop_begin(keeper, ABOX_STOP_FAILURE, ABOX_CAUSE_POLICY, keeper->plan.limits.grace_usec);
+}
+
+/* -- requests that wait for egress or guest -- */
+
+/* The waiter of a request that was given this serial; its client in *retclient. */
+static struct waiter *find_waiter(struct keeper *keeper, uint32_t serial, struct client **retclient)
+{
+	for (struct client *client = keeper->clients; client; client = client->next)
+		for (struct waiter *waiter = client->waiters; waiter; waiter = waiter->next)
+			if ((waiter->type == WIRE_NET_RULES || waiter->type == WIRE_NET_PUBLISH ||
+				    waiter->type == WIRE_NET_UNPUBLISH) &&
+				waiter->cursor == serial) {
+				*retclient = client;
+				return waiter;
+			}
+	return NULL;
+}
+
+static struct published *find_published(uint32_t id)
+{
+	for (size_t i = 0; i < PUBLISHED_MAX; i++)
+		if (network.published[i].id == id)
+			return &network.published[i];
+	return NULL;
+}
+
+static void answer_ok(struct keeper *keeper, uint32_t serial, struct pack_reader *reader)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct client *client;
+	struct waiter *waiter = find_waiter(keeper, serial, &client);
+	struct published *published;
+
+	if (!waiter)
+		return;
+	client_begin(&writer, WIRE_OK, waiter->serial);
+	published = waiter->type == WIRE_NET_RULES ? NULL : find_published(waiter->command);
+	if (waiter->type == WIRE_NET_RULES) {
+		pack_u32(&writer, unpack_u32(reader));
+	} else if (waiter->type == WIRE_NET_PUBLISH && published) {
+		pack_u32(&writer, published->id);
+		pack_u32(&writer, published->host_port);
+		pack_string(&writer, published->token);
+	} else if (published) {
+		memset(published, 0, sizeof(*published));
+	}
+	client_send(keeper, client, &writer);
+	client_waiter_free(client, waiter);
+}
+
+static void answer_fault(struct keeper *keeper, uint32_t serial, const struct fault *fault)
+{
+	struct client *client;
+	struct waiter *waiter = find_waiter(keeper, serial, &client);
+	struct published *published;
+
+	if (!waiter)
+		return;
+	published = waiter->type == WIRE_NET_PUBLISH ? find_published(waiter->command) : NULL;
+	if (published)
+		memset(published, 0, sizeof(*published));
+	client_answer_fault(keeper, client, waiter->serial, fault);
+	client_waiter_free(client, waiter);
+}
+
+/* A connection came for a published port: the guest makes the socket for it. */
+static void want_socket(struct keeper *keeper, uint32_t serial)
+{
+	uint8_t buffer[16];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+
+	guest_message_begin(&writer, GUEST_SOCKET, serial);
+	guest_message_send(keeper->guest.fd, &writer, NULL, 0);
+}
+
+/* 1 for a message, 0 when there is none, negative at the end. */
+static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fault *fault)
+{
+	ssize_t n = socket_recv_until(keeper->egress.fd, packet, sizeof(packet), NULL, NULL, deadline_usec);
+	struct pack_reader reader;
+	uint32_t type, serial;
+	struct fault told;
+
+	if (n == -EAGAIN || n == -ETIMEDOUT)
+		return 0;
+	if (n <= 0)
+		return -EPIPE;
+	reader = PACK_READER(packet, (size_t)n);
+	type = unpack_u32(&reader);
+	serial = unpack_u32(&reader);
+	if (type == EGRESS_EVENT) {
+		take_event(keeper, &reader);
+	} else if (type == EGRESS_WANT) {
+		unpack_u32(&reader);
+		want_socket(keeper, serial);
+	} else if (type == EGRESS_OK) {
+		network.n_pending -= network.n_pending > 0;
+		answer_ok(keeper, serial, &reader);
+	} else if (type == EGRESS_FAULT) {
+		fault_init(&told, ABOX_STAGE_START);
+		fault_unpack(&told, &reader);
+		if (reader.failed || told.code >= 0)
+			fault_set(&told, ABOX_E_PROTOCOL, 0, "egress", "it failed without a reason");
+		answer_fault(keeper, serial, &told);
+		if (!network.served) {
+			if (fault)
+				*fault = told;
+			return told.code;
+		}
+	}
+	return 1;
+}
+
+static void egress_ready(struct keeper *keeper, struct io *io, uint32_t events)
+{
+	for (int i = 0; i < MESSAGES_A_TURN && io->events; i++) {
+		int r = take_message(keeper, 0, NULL);
+
+		if (r < 0)
+			egress_lost(keeper);
+		if (r <= 0)
+			return;
+	}
+}
+
+/* -- stages -- */
+
+static int take_trust(struct keeper *keeper, struct fault *fault)
+{
+	ssize_t n = socket_recv_until(keeper->egress.fd, packet, sizeof(packet), NULL, NULL,
+		clock_deadline(clock_monotonic_usec(), ANSWER_USEC));
+	struct pack_reader reader = PACK_READER(packet, n > 0 ? (size_t)n : 0);
+	uint32_t type = unpack_u32(&reader);
+	struct fault told;
+	const void *pem;
+	size_t len;
+	char *copy;
+
+	unpack_u32(&reader);
+	if (type == EGRESS_FAULT) {
+		fault_unpack(&told, &reader);
+		if (!reader.failed && told.code < 0)
+			*fault = told;
+		return told.code < 0 ? told.code : ABOX_E_PROTOCOL;
+	}
+	pem = unpack_bytes(&reader, &len);
+	if (type != EGRESS_READY || reader.failed)
+		return fault_set(
+			fault, ABOX_E_GONE, n < 0 ? (int)-n : 0, "egress", "it did not become ready");
+	copy = malloc(len + 1);
+	if (!copy)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "egress", "no memory for its certificate");
+	memcpy(copy, pem, len);
+	copy[len] = 0;
+	keeper->plan.trust_pem = copy;
+	keeper->plan.trust_pem_len = len;
+	return 0;
+}
+
+int network_egress_run(struct keeper *keeper, struct fault *fault)
+{
+	int r;
+
+	if (!has_network(keeper))
+		return 0;
+	if (keeper->egress.fd < 0)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "egress",
+			"the plan has a network, but no egress came along");
+	open_log(keeper);
+	r = take_trust(keeper, fault);
+	if (r < 0)
+		network_egress_undo(keeper, NULL);
+	return r;
+}
+
+/* It ends with its socket; where it does not, it is ended. */
+int network_egress_undo(struct keeper *keeper, struct fault *fault)
+{
+	int pidfd = keeper->egress_pidfd, r = 1;
+
+	keeper_watch(keeper, &keeper->egress, 0);
+	keeper->egress.fd = fd_close(keeper->egress.fd);
+	network.log_fd = fd_close(network.log_fd);
+	if (pidfd < 0)
+		return 0;
+	if (pidfd_wait(pidfd, clock_deadline(clock_monotonic_usec(), END_USEC)) == 0) {
+		pidfd_signal(pidfd, SIGKILL);
+		r = pidfd_wait(pidfd, clock_deadline(clock_monotonic_usec(), END_USEC));
+	}
+	keeper->egress_pidfd = fd_close(pidfd);
+	return r == 0 ? fault_set(fault, ABOX_E_TIMEOUT, 0, "egress", "does not end") : 0;
+}
+
+static void note_ports(const struct flat_network *plan)
+{
+	for (uint32_t i = 0; i < plan->n_ports; i++)
+		network.ports[plan->ports[i] / 8] |= (uint8_t)(1U << plan->ports[i] % 8);
+}
+
+static int bind_host(const char *address, uint32_t port, int *retfd, uint32_t *retport, struct fault *fault)
+{
+	struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+	struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+	bool is_v4 = inet_pton(AF_INET, address, &v4.sin_addr) == 1;
+	const struct sockaddr *bound = is_v4 ? (const void *)&v4 : (const void *)&v6;
+	socklen_t len = is_v4 ? sizeof(v4) : sizeof(v6);
+	_cleanup_(fd_closep) int fd = -EBADF;
+	const int on = 1;
+
+	if (!is_v4 && inet_pton(AF_INET6, address, &v6.sin6_addr) != 1)
+		return fault_set(fault, ABOX_E_INVALID, 0, "publish", "%s is no address", address);
+	fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || (!is_v4 && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) < 0))
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "publish", "no socket for it");
+	/* only against what is left of closed connections: a port that is served stays taken */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (bind(fd, bound, len) < 0 || listen(fd, 128) < 0)
+		return fault_set(fault, errno == EADDRINUSE ? ABOX_E_EXISTS : ABOX_E_SYSTEM, errno, "publish",
+			"%s port %u cannot be taken on the host", address, port);
+	if (getsockname(fd, is_v4 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, &len) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "publish", "its port cannot be told");
+	*retport = ntohs(is_v4 ? v4.sin_port : v6.sin6_port);
+	*retfd = steal_fd(fd);
+	return 0;
+}
+
+static int make_token(char ret[TOKEN_BYTES + 1])
+{
+	uint8_t bytes[TOKEN_BYTES / 2];
+
+	if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+		return -errno;
+	hex_encode(bytes, sizeof(bytes), ret);
+	return 0;
+}
+
+/* Binds, and asks egress to serve. The entry stands already when its answer comes. */
+static int publish(struct keeper *keeper, const struct flat_publish *wish, uint32_t serial, uint32_t *retid,
+	struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct published *slot = find_published(0), entry = { .port = wish->port };
+	_cleanup_(fd_closep) int fd = -EBADF;
+	int r;
+
+	if (!slot)
+		return fault_set(
+			fault, ABOX_E_LIMIT, 0, "publish", "a box publishes at most %d ports", PUBLISHED_MAX);
+	if (network.lost)
+		return fault_set(fault, ABOX_E_GONE, 0, "egress", "the egress of the box is gone");
+	if (wish->token && make_token(entry.token) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "publish", "cannot make a token");
+	r = bind_host(wish->address, wish->host_port, &fd, &entry.host_port, fault);
+	if (r < 0)
+		return r;
+	entry.id = ++network.next_publish;
+	snprintf(entry.address, sizeof(entry.address), "%s", wish->address);
+	begin(&writer, EGRESS_PUBLISH, serial);
+	pack_u32(&writer, entry.id);
+	pack_u32(&writer, entry.port);
+	pack_string(&writer, entry.token);
+	r = send_egress(keeper, &writer, &fd, 1);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "egress", "cannot be reached");
+	*slot = entry;
+	*retid = entry.id;
+	return 0;
+}
+
+/* Everything that was asked of egress for the start has been done. */
+static int wait_served(struct keeper *keeper, struct fault *fault)
+{
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), ANSWER_USEC);
+	int r = 1;
+
+	while (network.n_pending > 0 && r > 0)
+		r = take_message(keeper, deadline, fault);
+	if (r < 0 && r != -EPIPE)
+		return r;
+	return r > 0 ? 0 : fault_set(fault, ABOX_E_GONE, 0, "egress", "it does not serve the box");
+}
+
+int network_run(struct keeper *keeper, struct fault *fault)
+{
+	const struct flat_network *plan = &keeper->plan.network;
+	uint32_t id;
+	int r = 0;
+
+	if (!has_network(keeper))
+		return 0;
+	note_ports(plan);
+	for (uint32_t i = 0; r == 0 && i < plan->n_publish; i++) {
+		r = publish(keeper, &plan->publish[i], 0x80000000U + i, &id, fault);
+		network.n_pending += r == 0;
+	}
+	if (r == 0)
+		r = wait_served(keeper, fault);
+	if (r < 0)
+		return r;
+	network.served = true;
+	keeper->egress.ready = egress_ready;
+	r = keeper_watch(keeper, &keeper->egress, EPOLLIN);
+	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, "egress", "cannot be watched") : 0;
+}
+
+int network_undo(struct keeper *keeper, struct fault *fault)
+{
+	network.rules_fd = fd_close(network.rules_fd);
+	return 0;
+}
+
+/* -- the guest's word -- */
+
+static int pass_listeners(struct keeper *keeper, struct guest_message *message, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	uint32_t n = unpack_count(&message->body, 8);
+	int r;
+
+	if (n != message->n_fds)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent listeners that are none");
+	begin(&writer, EGRESS_LISTEN, network.served ? 0 : ++network.serial);
+	pack_u32(&writer, n);
+	for (uint32_t i = 0; i < n; i++) {
+		pack_u32(&writer, unpack_u32(&message->body));
+		pack_u32(&writer, unpack_u32(&message->body));
+	}
+	if (!unpack_done(&message->body))
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent listeners that are none");
+	r = send_egress(keeper, &writer, message->fds, n);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "egress", "cannot be reached");
+	network.n_pending += !network.served;
+	return 0;
+}
+
+/* Security: from inside the wall. Egress uses it for one connection to the box itself; anything but a TCP
+ * socket is refused. */
+static void pass_socket(struct keeper *keeper, struct guest_message *message)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	int type = 0, protocol = 0;
+	socklen_t len = sizeof(int);
+	size_t n = message->n_fds;
+
+	if (n != 1 || getsockopt(message->fds[0], SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
+		type != SOCK_STREAM ||
+		getsockopt(message->fds[0], SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 ||
+		protocol != IPPROTO_TCP)
+		n = 0;
+	begin(&writer, EGRESS_SOCKET, message->command);
+	send_egress(keeper, &writer, message->fds, n);
+}
+
+static void send_rules(struct keeper *keeper, uint32_t serial)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct fault fault;
+	int r;
+
+	begin(&writer, EGRESS_RULES, serial);
+	pack_u8(&writer, network.cut);
+	r = send_egress(keeper, &writer, &network.rules_fd, 1);
+	network.rules_fd = fd_close(network.rules_fd);
+	if (r == 0)
+		return;
+	fault_init(&fault, ABOX_STAGE_COMMAND);
+	fault_set(&fault, ABOX_E_GONE, -r, "egress", "cannot be reached");
+	answer_fault(keeper, serial, &fault);
+}
+
+int network_take(struct keeper *keeper, struct guest_message *message, struct fault *fault)
+{
+	if (!has_network(keeper))
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent what it must not");
+	if (message->type == GUEST_LISTENERS)
+		return pass_listeners(keeper, message, fault);
+	if (message->type == GUEST_SOCKET_MADE) {
+		pass_socket(keeper, message);
+	} else if (message->type == GUEST_LISTENING && network.rules_fd >= 0) {
+		send_rules(keeper, message->command);
+	} else if (message->type == GUEST_LISTEN_FAULT) {
+		network.rules_fd = fd_close(network.rules_fd);
+		fault_unpack(fault, &message->body);
+		if (message->body.failed || fault->code >= 0)
+			fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it failed without a reason");
+		answer_fault(keeper, message->command, fault);
+	}
+	return 0;
+}
+
+/* -- requests -- */
+
+static int check_network(struct keeper *keeper, struct fault *fault)
+{
+	if (!has_network(keeper))
+		return fault_set(fault, ABOX_E_STATE, 0, "network", "the box was started without a network");
+	if (network.lost)
+		return fault_set(fault, ABOX_E_GONE, 0, "egress", "the egress of the box is gone");
+	return 0;
+}
+
+static int wait_for(struct request *request, uint32_t serial, struct waiter **ret, struct fault *fault)
+{
+	struct waiter *waiter = client_wait(request->client, request->type, request->serial);
+
+	if (!waiter)
+		return fault_set(fault, ABOX_E_LIMIT, 0, "request", "too many requests wait for an answer");
+	waiter->cursor = serial;
+	*ret = waiter;
+	return 0;
+}
+
+static int order_ports(struct keeper *keeper, uint32_t serial, const uint32_t *ports, uint32_t n)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+
+	guest_message_begin(&writer, GUEST_LISTEN, serial);
+	pack_u32(&writer, n);
+	for (uint32_t i = 0; i < n; i++) {
+		pack_u32(&writer, ports[i]);
+		network.ports[ports[i] / 8] |= (uint8_t)(1U << ports[i] % 8);
+	}
+	return guest_message_send(keeper->guest.fd, &writer, NULL, 0);
+}
+
+int network_rules(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	uint8_t cut = unpack_u8(&request->body);
+	uint32_t n = unpack_count(&request->body, 4), n_new = 0, fresh[CELL_PORTS_MAX];
+	struct waiter *waiter;
+	int r = check_network(keeper, fault);
+
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < n && n <= CELL_PORTS_MAX; i++) {
+		uint32_t port = unpack_u32(&request->body);
+
+		if (port == 0 || port > 65535)
+			return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "no such port");
+		if (!(network.ports[port / 8] & 1U << port % 8))
+			fresh[n_new++] = port;
+	}
+	if (!unpack_done(&request->body) || n > CELL_PORTS_MAX || request->n_fds != 1)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "not a change of rules");
+	if (network.rules_fd >= 0)
+		return fault_set(
+			fault, ABOX_E_BUSY, 0, "network", "another change of the rules is being made");
+	r = wait_for(request, ++network.serial, &waiter, fault);
+	if (r < 0)
+		return r;
+	network.rules_fd = steal_fd(request->fds[0]);
+	network.cut = cut;
+	if (n_new == 0)
+		send_rules(keeper, network.serial);
+	else if (order_ports(keeper, network.serial, fresh, n_new) < 0)
+		return fault_set(fault, ABOX_E_GONE, 0, "guest", "cannot be reached");
+	return 0;
+}
+
+int network_publish(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	struct flat_publish wish = { .port = unpack_u32(&request->body),
+		.host_port = unpack_u32(&request->body) };
+	struct waiter *waiter;
+	uint32_t id;
+	int r = check_network(keeper, fault);
+
+	wish.address = unpack_string(&request->body);
+	wish.token = unpack_u8(&request->body) != 0;
+	if (r < 0)
+		return r;
+	if (!unpack_done(&request->body) || wish.port == 0 || wish.port > 65535 || wish.host_port > 65535)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "not a port to be published");
+	r = publish(keeper, &wish, ++network.serial, &id, fault);
+	if (r == 0)
+		r = wait_for(request, network.serial, &waiter, fault);
+	if (r == 0)
+		waiter->command = id;
+	return r;
+}
+
+int network_unpublish(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	uint32_t id = unpack_u32(&request->body);
+	struct waiter *waiter;
+	int r = check_network(keeper, fault);
+
+	if (r < 0)
+		return r;
+	if (!unpack_done(&request->body) || id == 0 || !find_published(id))
+		return fault_set(
+			fault, ABOX_E_NOT_FOUND, 0, "publish", "no port is published under this number");
+	begin(&writer, EGRESS_UNPUBLISH, ++network.serial);
+	pack_u32(&writer, id);
+	r = send_egress(keeper, &writer, NULL, 0);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "egress", "cannot be reached");
+	r = wait_for(request, network.serial, &waiter, fault);
+	if (r == 0)
+		waiter->command = id;
+	return r;
+}
+
+/* Tokens are for those who may act on the box. */
+int network_info(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	static const char *const modes[] = { "none", "allow", "open" };
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	_cleanup_(text_clear) struct text text = TEXT_INIT;
+	bool may_act = request->client->kind == CLIENT_OWNER || request->client->mode != ABOX_OPEN_READ;
+	const char *separator = "";
+
+	if (!unpack_done(&request->body))
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "has more than it should");
+	text_printf(&text, "{\"mode\":\"%s\",\"egress\":\"%s\",\"published\":[",
+		modes[keeper->plan.network.mode],
+		!has_network(keeper) ? "none"
+		: network.lost       ? "lost"
+				     : "running");
+	for (size_t i = 0; i < PUBLISHED_MAX; i++) {
+		const struct published *entry = &network.published[i];
+
+		if (!entry->id)
+			continue;
+		text_printf(&text,
+			"%s{\"id\":%u,\"port\":%u,\"address\":\"%s\",\"host_port\":%u,\"token\":", separator,
+			entry->id, entry->port, entry->address, entry->host_port);
+		if (entry->token[0] && may_act)
+			text_printf(&text, "\"%s\"}", entry->token);
+		else
+			text_add(&text, entry->token[0] ? "\"(hidden)\"}" : "null}");
+		separator = ",";
+	}
+	text_add(&text, "]}");
+	if (text.failed)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "network", "no memory for the answer");
+	client_begin(&writer, WIRE_OK, request->serial);
+	pack_string(&writer, text.data);
+	client_send(keeper, request->client, &writer);
+	return 0;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The keeper's side of a box's network: it stands between egress, which carries connections, the guest, which
+ * has the sockets of the cell, and clients, who look and change. Everything here is nothing when the box has
+ * no network.
+ */
+#ifndef KEEPER_NETWORK_H
+#define KEEPER_NETWORK_H
+
+#include "guest/message.h"
+#include "keeper/keeper.h"
+
+#define PUBLISHED_MAX 64
+#define TOKEN_BYTES 32 /* hexadecimal digits of a published port's token */
+
+struct published {
+	uint32_t id; /* 0: free */
+	uint32_t port, host_port;
+	char address[64];
+	char token[TOKEN_BYTES + 1]; /* "" for none */
+};
+
+/* stages.c */
+int network_egress_run(
+	struct keeper *keeper, struct fault *fault); /* its CA, before the tree of the box is made */
+int network_egress_undo(struct keeper *keeper, struct fault *fault);
+int network_run(struct keeper *keeper, struct fault *fault); /* served; ports published */
+int network_undo(struct keeper *keeper, struct fault *fault);
+
+/* link.c: what the guest says about sockets. 0; negative ends the start of the box */
+int network_take(struct keeper *keeper, struct guest_message *message, struct fault *fault);
+
+/* request.c */
+int network_rules(struct keeper *keeper, struct request *request, struct fault *fault);
+int network_publish(struct keeper *keeper, struct request *request, struct fault *fault);
+int network_unpublish(struct keeper *keeper, struct request *request, struct fault *fault);
+int network_info(struct keeper *keeper, struct request *request, struct fault *fault);
+
+#endif

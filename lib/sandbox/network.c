@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The network of a box from outside: its egress is started here and handed to the keeper; rules, published
+ * ports and events are asked of the keeper and read from the box's folder.
+ */
+#include "sandbox/network.h"
+
+#include <agentbox/network.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/memfd.h"
+#include "base/pack.h"
+#include "base/socket.h"
+#include "egress/wire.h"
+#include "keeper/wire.h"
+#include "kernel/spawn.h"
+#include "network/rule.h"
+#include "plan/modules.h"
+#include "sandbox/sandbox.h"
+
+#define EVENTS_MAX (1U << 20) /* bytes of one answer */
+
+void network_helper_clear(struct network_helper *helper)
+{
+	helper->fd = fd_close(helper->fd);
+	helper->pidfd = fd_close(helper->pidfd);
+}
+
+static int spawn_egress(
+	const struct plan_view *view, int fd, int keeper_fd, int *retpidfd, abox_error **reterr)
+{
+	static const char *const argv[] = { "agentbox-egress", NULL };
+	int fds[2] = { fd, keeper_fd };
+	pid_t pid;
+
+	return spawn_helper(&(struct spawn_request){ .program_fd = view->egress_fd,
+				    .argv = argv,
+				    .fds = fds,
+				    .n_fds = 2,
+				    .stage = ABOX_STAGE_START },
+		retpidfd, &pid, reterr);
+}
+
+static int read_answer(int fd, uint64_t deadline_usec, abox_error **reterr)
+{
+	uint8_t buffer[4096];
+	struct pack_reader reader;
+	struct fault fault;
+	uint32_t type;
+	ssize_t n;
+
+	n = socket_recv_until(fd, buffer, sizeof(buffer), NULL, NULL, deadline_usec);
+	if (n <= 0)
+		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_START, "egress",
+			n < 0 ? (int)-n : EPIPE, "it did not start");
+	reader = PACK_READER(buffer, (size_t)n);
+	type = unpack_u32(&reader);
+	unpack_u32(&reader);
+	if (type == EGRESS_OK)
+		return 0;
+	fault_unpack(&fault, &reader);
+	if (type != EGRESS_FAULT || reader.failed || fault.code >= 0)
+		return error_set(
+			reterr, ABOX_E_PROTOCOL, ABOX_STAGE_START, "egress", "it answered what it must not");
+	return error_from_fault(reterr, &fault);
+}
+
+static int open_egress(
+	int fd, const struct plan_view *view, const char *id, uint64_t deadline_usec, abox_error **reterr)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	const int fds[2] = { view->rules_fd, view->roots_fd };
+	int r;
+
+	pack_u32(&writer, EGRESS_OPEN);
+	pack_u32(&writer, 1);
+	pack_u32(&writer, EGRESS_VERSION);
+	pack_string(&writer, id);
+	pack_string(&writer, view->proxy);
+	pack_string(&writer, view->no_proxy);
+	pack_u32(&writer, 0); /* caps: its defaults */
+	pack_u32(&writer, 0);
+	pack_u32(&writer, 0);
+	pack_u32(&writer, view->egress_uid);
+	pack_u32(&writer, view->egress_gid);
+	if (writer.failed)
+		return ABOX_E_MEMORY;
+	r = socket_send_until(fd, writer.data, writer.len, fds, 2, deadline_usec);
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_GONE, ABOX_STAGE_START, "egress", -r, "it cannot be reached");
+	return read_answer(fd, deadline_usec, reterr);
+}
+
+int network_start(const struct plan_view *view, const char *id, uint64_t deadline_usec,
+	struct network_helper *ret, abox_error **reterr)
+{
+	_cleanup_(network_helper_clear) struct network_helper helper = NETWORK_HELPER_INIT;
+	_cleanup_(fd_closep) int fd = -EBADF, far_fd = -EBADF, keeper_far_fd = -EBADF;
+	int pair[2], r;
+
+	if (view->egress_fd < 0)
+		return 0;
+	r = socket_pair(pair);
+	if (r == 0) {
+		fd = pair[0];
+		far_fd = pair[1];
+		r = socket_pair(pair);
+	}
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "socketpair", -r, "cannot reach an egress");
+	helper.fd = pair[0];
+	keeper_far_fd = pair[1];
+	r = spawn_egress(view, far_fd, keeper_far_fd, &helper.pidfd, reterr);
+	if (r < 0)
+		return r;
+	far_fd = fd_close(far_fd);
+	keeper_far_fd = fd_close(keeper_far_fd);
+	r = open_egress(fd, view, id, deadline_usec, reterr);
+	if (r < 0)
+		return r;
+	*ret = helper;
+	helper = (struct network_helper)NETWORK_HELPER_INIT;
+	return 0;
+}
+
+/* -- looking -- */
+
+int abox_network_info(abox_sandbox *box, char **retjson, abox_error **reterr)
+{
+	struct pack_writer writer;
+	struct pack_reader reader;
+	const char *json;
+	int r;
+
+	if (!box || !retjson)
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box and retjson are required");
+	client_begin(&box->client, &writer, WIRE_NET_INFO);
+	r = client_call(&box->client, &writer, NULL, 0, UINT64_MAX, &reader, reterr);
+	if (r == 0) {
+		json = unpack_string(&reader);
+		*retjson = reader.failed ? NULL : strdup(json);
+		r = reader.failed ? ABOX_E_PROTOCOL : *retjson ? 0 : ABOX_E_MEMORY;
+	}
+	client_end(&box->client, &writer);
+	return r;
+}
+
+int abox_network_events(
+	abox_sandbox *box, uint64_t cursor, char **retlines, uint64_t *retnext, abox_error **reterr)
+{
+	_cleanup_(fd_closep) int fd = -EBADF;
+	char *lines, *end;
+	ssize_t n;
+
+	if (!box || !retlines || !retnext)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL,
+			"box, retlines and retnext are required");
+	fd = openat(box->box_fd, STATE_NETWORK_LOG, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 && errno != ENOENT)
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, STATE_NETWORK_LOG, errno,
+			"the events of the box cannot be read");
+	lines = malloc(EVENTS_MAX + 1);
+	if (!lines)
+		return ABOX_E_MEMORY;
+	n = fd < 0 ? 0 : fd_pread_all(fd, lines, EVENTS_MAX, cursor);
+	if (n < 0) {
+		free(lines);
+		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, STATE_NETWORK_LOG, (int)-n,
+			"the events of the box cannot be read");
+	}
+	/* a line that is being written is for the next time */
+	lines[n] = 0;
+	end = n ? memrchr(lines, '\n', (size_t)n) : NULL;
+	n = end ? end + 1 - lines : 0;
+	lines[n] = 0;
+	*retlines = lines;
+	*retnext = cursor + (uint64_t)n;
+	return n > 0;
+}
+
+/* -- changing -- */
+
+int abox_network_set_rules(abox_sandbox *box, const abox_spec *spec, uint32_t flags, abox_error **reterr)
+{
+	struct plan_builder builder = { .spec = spec }; /* for what a rule may ask of this build */
+	_cleanup_(pack_writer_clearp) struct pack_writer rules = PACK_WRITER_INIT;
+	_cleanup_(fd_closep) int fd = -EBADF;
+	_cleanup_(freep) uint16_t *ports = NULL;
+	struct pack_writer writer;
+	size_t n_ports;
+	int r;
+
+	if (!box || !spec || (flags & ~(uint32_t)ABOX_NETWORK_CUT))
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box and spec are required");
+	r = abox_spec_check(spec, reterr);
+	if (r == 0)
+		r = plan_check_modules(&builder, reterr);
+	if (r == 0)
+		r = rules_pack(spec, &rules, reterr);
+	if (r == 0)
+		r = rules_ports(spec, &ports, &n_ports, reterr);
+	if (r < 0 || rules.failed)
+		return r < 0 ? r : ABOX_E_MEMORY;
+	r = memfd_new_sealed("agentbox-rules", rules.data, rules.len, 0400, &fd);
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, "memfd", -r, "cannot keep the rules");
+	client_begin(&box->client, &writer, WIRE_NET_RULES);
+	pack_u64(&writer, box->epoch);
+	pack_u8(&writer, flags & ABOX_NETWORK_CUT);
+	pack_u32(&writer, (uint32_t)n_ports);
+	for (size_t i = 0; i < n_ports; i++)
+		pack_u32(&writer, ports[i]);
+	r = client_call(&box->client, &writer, &fd, 1, UINT64_MAX, NULL, reterr);
+	client_end(&box->client, &writer);
+	return r;
+}
+
+int abox_network_publish(
+	abox_sandbox *box, const struct abox_publish *wish, struct abox_published *ret, abox_error **reterr)
+{
+	struct abox_publish full = { .size = sizeof(full) };
+	struct pack_writer writer;
+	struct pack_reader reader;
+	const char *token;
+	int r;
+
+	if (!box || !wish || !ret || wish->size < sizeof(size_t) || ret->size != sizeof(*ret))
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box, wish and ret are required");
+	memcpy(&full, wish, MIN(wish->size, sizeof(full)));
+	client_begin(&box->client, &writer, WIRE_NET_PUBLISH);
+	pack_u64(&writer, box->epoch);
+	pack_u32(&writer, full.port);
+	pack_u32(&writer, full.host_port);
+	pack_string(&writer, full.address ? full.address : "127.0.0.1");
+	pack_u8(&writer, full.token != 0);
+	r = client_call(&box->client, &writer, NULL, 0, UINT64_MAX, &reader, reterr);
+	if (r == 0) {
+		ret->id = unpack_u32(&reader);
+		ret->host_port = unpack_u32(&reader);
+		token = unpack_string(&reader);
+		if (reader.failed || strlen(token) >= sizeof(ret->token))
+			r = ABOX_E_PROTOCOL;
+		else
+			strcpy(ret->token, token);
+	}
+	client_end(&box->client, &writer);
+	return r;
+}
+
+int abox_network_unpublish(abox_sandbox *box, uint32_t id, abox_error **reterr)
+{
+	struct pack_writer writer;
+
+	if (!box)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box is required");
+	client_begin(&box->client, &writer, WIRE_NET_UNPUBLISH);
+	pack_u64(&writer, box->epoch);
+	pack_u32(&writer, id);
+	return client_simple(&box->client, &writer, reterr);
+}
