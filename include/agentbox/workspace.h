@@ -38,6 +38,18 @@ enum {
 	ABOX_WORKSPACE_NO_OVERLAY = 1 << 0	/* mode copy: whole trees, for hosts where no overlay can be mounted */
 };
 
+/**
+ * abox_workspace_progress_fn - told about ten times a second how far a copy has come
+ * @userdata:  as given
+ * @entries:   files and folders so far
+ * @bytes:     bytes of content so far
+ *
+ * Called on the thread that called the function which copies.
+ *
+ * Return:   0, or a negative number to end it: the function then answers ABOX_E_CANCELED and leaves nothing behind
+ */
+typedef int (*abox_workspace_progress_fn)(void *userdata, uint64_t entries, uint64_t bytes);
+
 struct abox_workspace_options {
 	size_t size;			/* sizeof(struct abox_workspace_options) */
 	uint32_t source_kind;		/* enum abox_source_kind */
@@ -47,7 +59,7 @@ struct abox_workspace_options {
 	const char *name;		/* unique among the user's workspaces; may be NULL */
 	const char *task;		/* id of the task it belongs to; may be NULL */
 	uint64_t ttl_usec;		/* gc removes it when it is older; 0: it stays until it is removed */
-	abox_progress_fn progress;	/* may be NULL; an end by it leaves nothing behind */
+	abox_workspace_progress_fn progress;	/* may be NULL */
 	void *progress_userdata;
 };
 #define ABOX_WORKSPACE_OPTIONS_INIT { sizeof(struct abox_workspace_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }

@@ -43,8 +43,6 @@ struct guest_box {
 	const struct flat_network *network;	/* NULL for a box without one */
 };
 
-#define GUEST_WORKSPACE "/workspace"	/* whose files are served */
-
 /* Enters the loop; GUEST_READY has been sent. Returns never. */
 _noreturn_ void guest_run(const struct guest_box *box);
 

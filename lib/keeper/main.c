@@ -23,7 +23,6 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "file/stand.h"
 #include "kernel/compat.h"
 
 #define OWNER_FD 3
@@ -153,12 +152,10 @@ static void loop_once(struct keeper *keeper)
 	client_sweep(keeper);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	static struct keeper keeper;
 
-	if (argc > 0 && strcmp(argv[0], FILE_STAND_NAME) == 0)
-		return file_stand(OWNER_FD);
 	if (init(&keeper) < 0)
 		return 1;
 	while (keeper.stop_phase != STOP_DONE)

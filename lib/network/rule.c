@@ -32,6 +32,7 @@ struct rule {
 };
 
 struct rules {
+	unsigned int refs;
 	uint8_t *data; /* texts point into it */
 	enum rules_mode mode;
 	enum rules_denied denied;
@@ -145,7 +146,7 @@ static void read_credentials(struct pack_reader *reader, struct rules *rules)
 
 int rules_unpack(const void *data, size_t len, struct rules **ret, struct fault *fault)
 {
-	_cleanup_(rules_freep) struct rules *rules = calloc(1, sizeof(*rules));
+	_cleanup_(rules_unrefp) struct rules *rules = calloc(1, sizeof(*rules));
 	struct pack_reader reader;
 	uint32_t version, mode, denied;
 
@@ -161,6 +162,7 @@ int rules_unpack(const void *data, size_t len, struct rules **ret, struct fault 
 	denied = unpack_u32(&reader);
 	if (reader.failed || version != RULES_VERSION || mode > RULES_OPEN || denied > RULES_NXDOMAIN)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "rules", "these are not rules of this version");
+	rules->refs = 1;
 	rules->mode = mode;
 	rules->denied = denied;
 	read_credentials(&reader, rules);
@@ -181,9 +183,15 @@ int rules_unpack(const void *data, size_t len, struct rules **ret, struct fault 
 	return 0;
 }
 
-struct rules *rules_free(struct rules *rules)
+struct rules *rules_ref(struct rules *rules)
 {
-	if (!rules)
+	rules->refs++;
+	return rules;
+}
+
+struct rules *rules_unref(struct rules *rules)
+{
+	if (!rules || (rules->refs > 1 && rules->refs--))
 		return NULL;
 	for (int l = DENY; l <= ALLOW; l++) {
 		for (uint32_t i = 0; i < rules->n[l]; i++) {
@@ -203,9 +211,9 @@ struct rules *rules_free(struct rules *rules)
 	return NULL;
 }
 
-void rules_freep(struct rules **rules)
+void rules_unrefp(struct rules **rules)
 {
-	*rules = rules_free(*rules);
+	*rules = rules_unref(*rules);
 }
 
 enum rules_mode rules_mode(const struct rules *rules)

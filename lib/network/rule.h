@@ -69,8 +69,9 @@ int rules_placeholder(const char *credential, char ret[RULES_PLACEHOLDER_BYTES])
 /* -- egress -- */
 /* 0, ABOX_E_PROTOCOL, ABOX_E_MEMORY. The bytes are copied. */
 int rules_unpack(const void *data, size_t len, struct rules **ret, struct fault *fault);
-struct rules *rules_free(struct rules *rules); /* takes NULL, returns NULL */
-void rules_freep(struct rules **rules);
+struct rules *rules_ref(struct rules *rules);
+struct rules *rules_unref(struct rules *rules); /* takes NULL, returns NULL */
+void rules_unrefp(struct rules **rules);
 enum rules_mode rules_mode(const struct rules *rules);
 enum rules_denied rules_denied(const struct rules *rules);
 

@@ -89,7 +89,7 @@ Test(rule, suffix_matches_what_is_documented)
 		{ "aexample.test", false }, { "example.test.evil.test", false },
 		{ "a.example.test.evil.test", false }, { "xn--example-.test", false },
 		{ "a.example%2etest", false }, { ".example.test", false }, { "a.example.tes", false } };
-	_cleanup_(rules_freep) struct rules *rules =
+	_cleanup_(rules_unrefp) struct rules *rules =
 		rules_of("{\"mode\":\"allow\",\"allow\":[{\"host\":\"*.Example.test\"}]}");
 
 	for (size_t i = 0; i < ELEMENTSOF(rows); i++)
@@ -100,7 +100,7 @@ Test(rule, suffix_matches_what_is_documented)
 /* T11-9: a rule means its ports, or 80 and 443. */
 Test(rule, ports_are_those_of_the_rule)
 {
-	_cleanup_(rules_freep) struct rules *rules = rules_of(
+	_cleanup_(rules_unrefp) struct rules *rules = rules_of(
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"ports\":[443]},{\"host\":\"b.test\"}]}");
 
 	cr_expect_eq(judge(rules, "a.test", 443).action, RULES_PASS);
@@ -127,7 +127,7 @@ Test(rule, an_empty_list_denies_all)
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"ports\":[]}]}" };
 
 	for (size_t i = 0; i < ELEMENTSOF(texts); i++) {
-		_cleanup_(rules_freep) struct rules *rules = rules_of(texts[i]);
+		_cleanup_(rules_unrefp) struct rules *rules = rules_of(texts[i]);
 
 		cr_expect_eq(judge(rules, "a.test", 443).action, RULES_DENY, "%s", texts[i]);
 		cr_expect_eq(judge(rules, "8.8.8.8", 443).action, RULES_DENY, "%s", texts[i]);
@@ -150,12 +150,12 @@ Test(rule, special_addresses_are_refused_unless_named)
 	static const char *const special[] = { "169.254.169.254", "127.0.0.1", "10.0.0.1", "172.16.0.1",
 		"192.168.1.1", "100.64.0.1", "0.0.0.0", "224.0.0.1", "::1", "fe80::1", "fc00::1",
 		"::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::" };
-	_cleanup_(rules_freep) struct rules *plain =
+	_cleanup_(rules_unrefp) struct rules *plain =
 		rules_of("{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\"}]}");
-	_cleanup_(rules_freep) struct rules *wide = rules_of(
+	_cleanup_(rules_unrefp) struct rules *wide = rules_of(
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"cidr\":\"0.0.0.0/0\"},{\"cidr\":\"0.0.0.0/0\"},{\"cidr\":\"::/0\"}]}");
-	_cleanup_(rules_freep) struct rules *open = rules_of("{\"mode\":\"open\"}");
-	_cleanup_(rules_freep) struct rules *named = rules_of(
+	_cleanup_(rules_unrefp) struct rules *open = rules_of("{\"mode\":\"open\"}");
+	_cleanup_(rules_unrefp) struct rules *named = rules_of(
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"cidr\":\"10.0.0.0/8\"},{\"cidr\":\"127.0.0.1/32\"}]}");
 
 	for (size_t i = 0; i < ELEMENTSOF(special); i++) {
@@ -180,7 +180,7 @@ Test(rule, special_addresses_are_refused_unless_named)
 /* T11-5: a literal address is never matched by a host, whatever the host. */
 Test(rule, literals_are_matched_by_cidr_alone)
 {
-	_cleanup_(rules_freep) struct rules *rules = rules_of(
+	_cleanup_(rules_unrefp) struct rules *rules = rules_of(
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"*.a.test\"},{\"cidr\":\"192.0.9.0/24\",\"ports\":[5432]}]}");
 
 	cr_expect_eq(judge(rules, "192.0.9.7", 5432).action, RULES_PASS);
@@ -191,7 +191,7 @@ Test(rule, literals_are_matched_by_cidr_alone)
 
 Test(rule, deny_comes_first_then_the_order_of_the_list)
 {
-	_cleanup_(rules_freep) struct rules *rules = rules_of(
+	_cleanup_(rules_unrefp) struct rules *rules = rules_of(
 		"{\"mode\":\"open\",\"deny\":[{\"host\":\"evil.test\"},{\"cidr\":\"8.8.0.0/16\"},"
 		"{\"host\":\"half.test\",\"methods\":[\"DELETE\"]}],"
 		"\"allow\":[{\"host\":\"evil.test\"},{\"host\":\"api.test\",\"methods\":[\"GET\"],\"credential\":\"forge\"},{\"host\":\"api.test\"}]}");
@@ -257,10 +257,10 @@ Test(rule, paths_are_matched_in_both_readings)
 
 Test(rule, what_is_unsure_never_allows_and_always_denies)
 {
-	_cleanup_(rules_freep) struct rules *allow =
+	_cleanup_(rules_unrefp) struct rules *allow =
 		rules_of("{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"paths\":[\"/pub/**\"],"
 			 "\"query\":{\"v\":\"1\"},\"headers\":{\"X-Kind\":\"a*\"}}]}");
-	_cleanup_(rules_freep) struct rules *deny =
+	_cleanup_(rules_unrefp) struct rules *deny =
 		rules_of("{\"mode\":\"open\",\"deny\":[{\"host\":\"a.test\",\"paths\":[\"/admin/**\"]}]}");
 
 	cr_expect_eq(judge_request(allow, "a.test", "GET", "/pub/x?v=1", "X-Kind:abc").action, RULES_PASS);
@@ -316,5 +316,5 @@ Test(rule, broken_bytes_are_refused_whole)
 	for (size_t len = 0; len < writer.len; len++)
 		cr_expect_eq(rules_unpack(writer.data, len, &rules, &fault), ABOX_E_PROTOCOL, "%zu", len);
 	cr_assert_eq(rules_unpack(writer.data, writer.len, &rules, &fault), 0);
-	rules_free(rules);
+	rules_unref(rules);
 }

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What is told: each decision with the rule that made it, and the bytes of each connection. Denials that
+ * repeat are counted and told once per window, so that a program that tries on and on does not fill a
+ * journal. Data of the box is escaped and bounded; queries and fields are never told, since they may hold
+ * secrets.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <agentbox/journal.h>
+
+#include "base/pack.h"
+#include "base/socket.h"
+#include "egress/egress.h"
+#include "egress/exchange.h"
+#include "egress/wire.h"
+
+#define QUEUE_MAX 4096
+#define PATH_SHOWN 256
+#define SLOTS 64
+#define WINDOW_USEC (10ULL * 1000000)
+
+/* -- to the keeper; never waited for -- */
+
+struct message {
+	struct message *next;
+	size_t len;
+	uint8_t data[];
+};
+
+void keeper_flush(struct egress *egress)
+{
+	while (egress->messages) {
+		struct message *message = egress->messages;
+		int r = socket_send_until(egress->keeper.fd, message->data, message->len, NULL, 0, 0);
+
+		if (r == -ETIMEDOUT)
+			return;
+		egress->messages = message->next;
+		if (!egress->messages)
+			egress->messages_end = &egress->messages;
+		egress->n_messages--;
+		free(message);
+	}
+}
+
+void keeper_send(struct egress *egress, const void *data, size_t len)
+{
+	struct message *message;
+
+	if (!egress->messages && socket_send_until(egress->keeper.fd, data, len, NULL, 0, 0) != -ETIMEDOUT)
+		return;
+	/* Security: a decision that cannot be told is not made: without room for its events nothing is served
+	 * on. */
+	message = egress->n_messages < QUEUE_MAX ? malloc(sizeof(*message) + len) : NULL;
+	if (!message)
+		_Exit(1);
+	message->next = NULL;
+	message->len = len;
+	memcpy(message->data, data, len);
+	*egress->messages_end = message;
+	egress->messages_end = &message->next;
+	egress->n_messages++;
+}
+
+static void tell(struct egress *egress, const char *type, struct text *body)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+
+	text_add(body, "}");
+	pack_u32(&writer, EGRESS_EVENT);
+	pack_u32(&writer, 0);
+	pack_u32(&writer, ABOX_DURABILITY_NONE);
+	pack_string(&writer, type);
+	pack_bytes(&writer, body->data, body->len);
+	if (body->failed || writer.failed)
+		_Exit(1);
+	keeper_send(egress, writer.data, writer.len);
+}
+
+static void add_member(struct text *body, const char *name, const char *value, size_t len)
+{
+	text_printf(body, "%s\"%s\":", body->len > 1 ? "," : "", name);
+	text_add_json(body, value, len);
+}
+
+static void add_string(struct text *body, const char *name, const char *value)
+{
+	add_member(body, name, value, strlen(value));
+}
+
+static void add_target(struct text *body, const struct connection *connection)
+{
+	char address[ADDRESS_TEXT_MAX];
+
+	text_add(body, "{");
+	add_string(body, "host", connection_name(connection));
+	text_printf(body, ",\"port\":%u", connection->target.port);
+	if (connection->pinned.len) {
+		address_format(&connection->pinned, address);
+		add_string(body, "address", address);
+	} else if (connection->by_proxy) {
+		add_string(body, "address", "unchecked (proxy)");
+	}
+}
+
+/* -- denials, counted -- */
+
+struct denial {
+	char *key; /* the body without its end; NULL: free */
+	uint64_t until_usec;
+	uint64_t count; /* not told yet */
+};
+
+struct denials {
+	struct denial slots[SLOTS];
+};
+
+struct denials *denials_new(void)
+{
+	return calloc(1, sizeof(struct denials));
+}
+
+static void denial_tell(struct egress *egress, struct denial *denial)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	text_add(&body, denial->key);
+	if (denial->count > 1)
+		text_printf(&body, ",\"count\":%llu", (unsigned long long)denial->count);
+	tell(egress, "net.deny", &body);
+	denial->count = 0;
+	denial->until_usec = egress->now_usec + WINDOW_USEC;
+	egress->next_usec = MIN(egress->next_usec, denial->until_usec);
+}
+
+static void denial_add(struct egress *egress, struct text *body)
+{
+	struct denial *oldest = &egress->denials->slots[0];
+	char *key = NULL;
+
+	if (text_take(body, &key) < 0)
+		_Exit(1);
+	for (size_t i = 0; i < SLOTS; i++) {
+		struct denial *slot = &egress->denials->slots[i];
+
+		if (slot->key && strcmp(slot->key, key) == 0) {
+			free(key);
+			slot->count++;
+			if (egress->now_usec >= slot->until_usec)
+				denial_tell(egress, slot);
+			return;
+		}
+		if (!slot->key || (oldest->key && slot->until_usec < oldest->until_usec))
+			oldest = slot;
+	}
+	if (oldest->key && oldest->count)
+		denial_tell(egress, oldest);
+	free(oldest->key);
+	*oldest = (struct denial){ .key = key, .count = 1 };
+	denial_tell(egress, oldest);
+}
+
+void events_flush(struct egress *egress, bool all)
+{
+	for (size_t i = 0; i < SLOTS; i++) {
+		struct denial *slot = &egress->denials->slots[i];
+
+		if (!slot->key)
+			continue;
+		if (!all && egress->now_usec < slot->until_usec) {
+			egress->next_usec = MIN(egress->next_usec, slot->until_usec);
+			continue;
+		}
+		if (slot->count) {
+			denial_tell(egress, slot);
+			continue;
+		}
+		free(slot->key);
+		*slot = (struct denial){ 0 };
+	}
+}
+
+void event_deny(struct connection *connection, const char *place, const char *reason)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+	struct exchange *exchange = connection->exchange;
+
+	connection->egress->denied++;
+	add_target(&body, connection);
+	add_string(&body, "rule", place);
+	add_string(&body, "reason", reason);
+	if (exchange && exchange->method[0] && exchange->phase != PHASE_ACCEPT) {
+		add_string(&body, "method", exchange->method);
+		add_member(&body, "path", exchange->request.path.data ? exchange->request.path.data : "",
+			MIN(exchange->request.path.len, (size_t)PATH_SHOWN));
+	}
+	denial_add(connection->egress, &body);
+}
+
+void event_capped(struct egress *egress, const char *reason)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	egress->capped++;
+	text_add(&body, "{");
+	add_string(&body, "host", "*");
+	add_string(&body, "rule", "limits");
+	add_string(&body, "reason", reason);
+	denial_add(egress, &body);
+}
+
+/* -- what was let through -- */
+
+void event_allow(struct connection *connection, const char *mode)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	connection->told = true;
+	add_target(&body, connection);
+	add_string(&body, "rule", connection->verdict.place);
+	add_string(&body, "as", mode);
+	if (connection->hello.ech)
+		text_add(&body, ",\"ech\":true");
+	tell(connection->egress, "net.allow", &body);
+}
+
+void event_request(struct connection *connection, const struct http_head *head, unsigned int status)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	connection->told = true;
+	add_target(&body, connection);
+	add_string(&body, "rule", connection->verdict.place);
+	add_string(&body, "as", "http");
+	add_string(&body, "method", connection->exchange->method);
+	add_member(&body, "path", head->path.data, MIN(head->path.len, (size_t)PATH_SHOWN));
+	text_printf(&body, ",\"status\":%u", status);
+	if (connection->exchange->injection.value)
+		add_string(&body, "credential", connection->verdict.credential->name);
+	tell(connection->egress, "net.allow", &body);
+}
+
+void event_credential(struct connection *connection, const char *credential, const char *what)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	add_target(&body, connection);
+	add_string(&body, "credential", credential);
+	if (connection->exchange && connection->exchange->method[0])
+		add_string(&body, "method", connection->exchange->method);
+	tell(connection->egress, what, &body);
+}
+
+void event_close(struct connection *connection)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+	struct egress *egress = connection->egress;
+
+	egress->sent += connection->client.received;
+	egress->received += connection->client.sent;
+	if (!connection->told)
+		return;
+	add_target(&body, connection);
+	text_printf(&body, ",\"sent\":%llu,\"received\":%llu,\"usec\":%llu",
+		(unsigned long long)connection->client.received, (unsigned long long)connection->client.sent,
+		(unsigned long long)(egress->now_usec - connection->since_usec));
+	tell(egress, "net.close", &body);
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What was injected does not come back: a server that echoes its request would hand the box its own
+ * credential. Values found in an answer are overwritten in place, so that lengths stay what they were. Values
+ * that a server has encoded in some other way are not found; that is why such answers are asked for without
+ * content coding.
+ */
+#include <string.h>
+
+#include "egress/egress.h"
+
+#define SHORTEST 4 /* shorter values would be found everywhere */
+
+static void add_pattern(struct scrub *scrub, const char *data, size_t len)
+{
+	if (len < SHORTEST || scrub->n == SCRUB_PATTERNS)
+		return;
+	for (size_t i = 0; i < scrub->n; i++)
+		if (buffer_len(&scrub->patterns[i]) == len &&
+			memcmp(buffer_at(&scrub->patterns[i]), data, len) == 0)
+			return;
+	if (buffer_add(&scrub->patterns[scrub->n], data, len))
+		scrub->n++;
+}
+
+/* As JSON writers write a slash, where they do. */
+static void add_escaped(struct scrub *scrub, const char *data, size_t len)
+{
+	struct buffer escaped = { 0 };
+
+	if (!memchr(data, '/', len))
+		return;
+	for (size_t i = 0; i < len; i++)
+		if ((data[i] == '/' && !buffer_add(&escaped, "\\", 1)) || !buffer_add(&escaped, data + i, 1))
+			break;
+	add_pattern(scrub, buffer_at(&escaped), buffer_len(&escaped));
+	buffer_clear(&escaped, true);
+}
+
+void scrub_set(struct scrub *scrub, const char *secret, size_t len, const char *injected, size_t injected_len)
+{
+	const char *blank = memrchr(injected, ' ', injected_len);
+
+	scrub_clear(scrub);
+	add_pattern(scrub, secret, len);
+	add_escaped(scrub, secret, len);
+	if (blank) { /* "Basic ...": what is behind it */
+		injected_len -= (size_t)(blank + 1 - injected);
+		injected = blank + 1;
+	}
+	add_pattern(scrub, injected, injected_len);
+	add_escaped(scrub, injected, injected_len);
+}
+
+void scrub_clear(struct scrub *scrub)
+{
+	for (size_t i = 0; i < scrub->n; i++)
+		buffer_clear(&scrub->patterns[i], true);
+	buffer_clear(&scrub->held, true);
+	scrub->n = 0;
+}
+
+bool scrub_once(const struct scrub *scrub, char *data, size_t len)
+{
+	bool found = false;
+
+	for (size_t i = 0; i < scrub->n; i++) {
+		const char *pattern = buffer_at(&scrub->patterns[i]);
+		size_t n = buffer_len(&scrub->patterns[i]), left = len;
+		char *at = data;
+
+		while (left >= n && (at = memmem(at, left, pattern, n))) {
+			memset(at, '*', n);
+			at += n;
+			left = len - (size_t)(at - data);
+			found = true;
+		}
+	}
+	return found;
+}
+
+/* How many bytes at the end could be the beginning of a value. */
+static size_t open_end(const struct scrub *scrub, const char *data, size_t len)
+{
+	size_t best = 0;
+
+	for (size_t i = 0; i < scrub->n; i++) {
+		const char *pattern = buffer_at(&scrub->patterns[i]);
+		size_t n = MIN(buffer_len(&scrub->patterns[i]) - 1, len);
+
+		for (; n > best; n--)
+			if (data[len - n] == pattern[0] && memcmp(data + len - n, pattern, n) == 0)
+				best = n;
+	}
+	return best;
+}
+
+size_t scrub_held(const struct scrub *scrub)
+{
+	return buffer_len(&scrub->held);
+}
+
+bool scrub_pass(struct scrub *scrub, const char *data, size_t len, bool end, struct buffer *out)
+{
+	size_t keep, have;
+
+	if (scrub->n == 0)
+		return buffer_add(out, data, len);
+	if (!buffer_add(&scrub->held, data, len))
+		return false;
+	have = buffer_len(&scrub->held);
+	scrub_once(scrub, buffer_at(&scrub->held), have);
+	keep = end ? 0 : open_end(scrub, buffer_at(&scrub->held), have);
+	if (!buffer_add(out, buffer_at(&scrub->held), have - keep))
+		return false;
+	buffer_take(&scrub->held, have - keep);
+	return true;
+}

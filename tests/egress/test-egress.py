@@ -1,0 +1,660 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Egress by itself: what it lets through, byte for byte, and what it does not.
+
+Usage: unshare -Urmn test-egress.py EGRESS PACK-RULES [TEST...]
+"""
+import os
+import socket
+import ssl
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from support import *
+
+PROGRAM, PACKER = sys.argv[1:3]
+A, B, PRIVATE = "9.9.9.1", "9.9.9.2", "10.1.1.1"
+NAMES = [("good.example", A), ("other.example", B), ("inside.example", PRIVATE), ("meta.example", "169.254.169.254"),
+         ("loop.example", "127.0.0.1"), ("mapped.example", "::ffff:127.0.0.1"), ("six.example", "fc00::1"),
+         ("two.example", "2606:4700::1"), ("two.example", A), ("literal.example", A)]
+
+
+def http_handler(sock, log):
+    """Echoes requests; the log has what really came."""
+    buffer = b""
+    while True:
+        head, rest = read_head(sock, buffer)
+        if head is None:
+            return
+        lower, body = head.lower(), b""
+        if b"\r\nexpect: 100-continue" in lower:
+            sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if b"transfer-encoding: chunked" in lower:
+            raw = rest
+            while not raw.endswith(b"\r\n\r\n") or b"0\r\n" not in raw:
+                piece = sock.recv(65536)
+                if not piece:
+                    return
+                raw += piece
+            body, buffer = raw, b""
+        else:
+            length = 0
+            for line in lower.split(b"\r\n"):
+                if line.startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            whole = bytearray(rest)
+            while len(whole) < length:
+                piece = sock.recv(1 << 20)
+                if not piece:
+                    return
+                whole += piece
+            body, buffer = bytes(whole[:length]), bytes(whole[length:])
+        log.append((head, body))
+        target = head.split(b" ")[1]
+        if target.startswith(b"/close"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 7728)
+            return
+        if target.startswith(b"/chunked"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n")
+            for piece in (b"one ", b"two ", b"three"):
+                sock.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+                time.sleep(0.05)
+            sock.sendall(b"0\r\nX-Sum: 7\r\n\r\n")
+        elif target.startswith(b"/hints"):
+            sock.sendall(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        elif target.startswith(b"/big"):
+            n = int(target.split(b"=")[1])
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % n)
+            block = bytes(range(256)) * 256
+            while n > 0:
+                sock.sendall(block[:min(n, len(block))])
+                n -= len(block)
+        elif target.startswith(b"/smuggled"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc")
+        elif target.startswith(b"/folded"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nab")
+        elif target.startswith(b"/gzip"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nab")
+        elif target.startswith(b"/socket"):
+            sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            while data := sock.recv(65536):
+                sock.sendall(data)
+            return
+        elif head.startswith(b"HEAD"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n")
+        else:
+            answer = head + b"\n\n" + body
+            sock.sendall(b"HTTP/1.1 200 OK\r\nAlt-Svc: h3=\":443\"\r\nX-Echo: " + (head.split(b"\r\n")[1]) +
+                         b"\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+
+
+class World:
+    def __init__(self):
+        self.host = Host(NAMES)
+        self.log = []
+        certificate = self.host.authority.leaf("servers", [n for n, _ in NAMES] + [A])
+        wrong = self.host.authority.leaf("wrong", ["someone.example"])
+        handler = lambda sock: http_handler(sock, self.log)
+        self.https = Server("0.0.0.0", 443, handler, server_context(*certificate))
+        self.http = Server("0.0.0.0", 80, handler)
+        self.wrong = Server("0.0.0.0", 8443, handler, server_context(*wrong))
+        self.banner = Server("0.0.0.0", 2222, lambda s: (s.sendall(b"SSH-2.0-test\r\n"), s.sendall(s.recv(100).upper())))
+        self.echo = Server("0.0.0.0", 7000, self.echo_all)
+        self.box = self.egress = None
+
+    @staticmethod
+    def echo_all(sock):
+        while data := sock.recv(1 << 18):
+            sock.sendall(data)
+        sock.shutdown(socket.SHUT_WR)
+
+    def start(self, network, **more):
+        self.stop()
+        self.log.clear()
+        ports = more.pop("ports", (80, 443, 2222, 7000, 8443))
+        credentials = more.pop("credentials", None)
+        spec = {"version": 1, "network": network}
+        if credentials:
+            spec["credentials"] = credentials
+        self.box = Box()
+        self.egress = Egress(PROGRAM, PACKER, self.box, spec, self.host.authority.pem, ports=ports, **more)
+        return self.box, self.egress
+
+    def stop(self):
+        egress, box = self.egress, self.box
+        self.egress = self.box = None
+        if egress:
+            egress.close()
+        if box:
+            box.close()
+
+
+def tls_to(box, egress, name, port=443, pem=None, sni=None, alpn=None):
+    sock = box.open(name, port)
+    return client_context(pem or egress.ca, alpn).wrap_socket(sock, server_hostname=sni or name)
+
+
+def get(sock, path="/", host="good.example", more=b"", method="GET"):
+    sock.sendall(f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n".encode() + more + b"\r\n")
+    return read_answer(sock, method)
+
+
+def refused(action):
+    try:
+        action()
+    except (ConnectionResetError, BrokenPipeError, ssl.SSLError, EOFError, ConnectionRefusedError):
+        return True
+    return False
+
+
+def cut(connect, data):
+    """The connection is reset, before or after something was said."""
+    try:
+        with connect() as sock:
+            sock.sendall(data)
+            return sock.recv(10) == b""
+    except (ConnectionResetError, BrokenPipeError):
+        return True
+
+
+ALLOW = {"mode": "allow", "allow": [{"host": "good.example"}]}
+PORTS = [80, 443, 2222, 7000, 8443]
+INSPECT = {"mode": "allow", "allow": [{"host": "good.example", "paths": ["/**"]}, {"host": "other.example", "methods": ["GET"]}]}
+
+
+@test
+def passes_tls_untouched(world):
+    box, egress = world.start(ALLOW)
+    with tls_to(box, egress, "good.example", pem=world.host.authority.pem) as sock:
+        status, head, body = get(sock)
+        assert status == 200 and b"GET / HTTP/1.1" in body
+    assert egress.wait_event("net.allow", host="good.example")["rule"] == "/network/allow/0"
+    assert egress.wait_event("net.allow", host="good.example")["address"] == A
+    closed = egress.wait_event("net.close", host="good.example")
+    assert closed["sent"] > 0 and closed["received"] > 0
+    assert egress.names == ["good.example"]
+
+
+@test
+def plain_http_is_judged_by_host(world):
+    box, egress = world.start(ALLOW)
+    with box.open("good.example", 80) as sock:
+        assert get(sock)[0] == 200
+        assert get(sock, "/again")[0] == 200
+        status, head, body = get(sock, host="other.example")
+        assert status == 403 and b"host of the request" in body, body
+    assert len(world.log) == 2
+
+
+@test
+def denied_hosts_are_told_the_rule(world):
+    box, egress = world.start(ALLOW)
+    with box.open("evil.example", 80) as sock:
+        status, head, body = get(sock, host="evil.example")
+        assert status == 403 and b"Forbidden by agentbox policy: host not in allow list" in head, head
+        assert b'"rule":"/network/allow"' in body and b"Abox-Denied: /network/allow" in head
+    with tls_to(box, egress, "evil.example") as sock:
+        status, head, body = get(sock, host="evil.example")
+        assert status == 403 and b"host not in allow list" in body
+    with box.open("evil.example", 7000) as sock:
+        sock.sendall(b"\0\1\2")
+        assert refused(lambda: sock.recv(10) or (_ for _ in ()).throw(EOFError()))
+    egress.wait_event("net.deny", host="evil.example", rule="/network/allow")
+
+
+@test
+def nxdomain_says_nothing(world):
+    box, egress = world.start(dict(ALLOW, denied="nxdomain"))
+    assert box.resolve("evil.example") is None
+    assert box.resolve("good.example") and box.resolve("good.example", tcp=True) == box.resolve("good.example")
+    assert box.resolve("good.example", kind=28)
+
+
+@test
+def names_must_agree(world):
+    """T12-1, T12-2: the name in the hello, that of the address, and that of the request."""
+    box, egress = world.start(dict(ALLOW, allow=[{"host": "good.example"}, {"host": "other.example"}]))
+    before = world.https.accepted
+    assert refused(lambda: tls_to(box, egress, "good.example", pem=world.host.authority.pem, sni="other.example"))
+    egress.wait_event("net.deny", reason="the name in the TLS hello is not that of the address")
+    assert world.https.accepted == before
+    with tls_to(box, egress, "good.example", pem=world.host.authority.pem) as sock:
+        assert get(sock)[0] == 200
+    box, egress = world.start(INSPECT)
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, host="other.example")
+        assert status == 403
+    assert not world.log
+
+
+@test
+def hello_in_pieces(world):
+    """T12-1: the same hello in one-byte segments, and spread over records."""
+    box, egress = world.start(ALLOW)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = client_context(world.host.authority.pem).wrap_bio(incoming, outgoing, server_hostname="good.example")
+    try:
+        tls.do_handshake()
+    except ssl.SSLWantReadError:
+        pass
+    hello = outgoing.read()
+    message = hello[5:]
+    cut = b"".join(b"\x16\x03\x01" + len(message[i:i + 64]).to_bytes(2, "big") + message[i:i + 64] for i in range(0, len(message), 64))
+    for data, step in ((hello, 1), (cut, 1400), (cut, 7)):
+        with box.open("good.example", 443) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for i in range(0, len(data), step):
+                sock.sendall(data[i:i + step])
+            assert sock.recv(5)[:1] == b"\x16"
+    evil = hello.replace(b"good.example", b"evil.example")
+    with box.open("good.example", 443) as sock:
+        sock.sendall(evil)
+        assert refused(lambda: sock.recv(10) or (_ for _ in ()).throw(EOFError()))
+
+
+@test
+def addresses_are_looked_at(world):
+    """T11-3: an allowed name that leads to an address which is nobody's business."""
+    names = ["inside.example", "meta.example", "loop.example", "mapped.example", "six.example"]
+    box, egress = world.start({"mode": "allow", "allow": [{"host": n} for n in names] + [{"host": "good.example"}]})
+    before = world.http.accepted
+    for name in names:
+        with box.open(name, 80) as sock:
+            status, _, body = get(sock, host=name)
+            assert status == 403 and b"non-public address" in body, (name, body)
+        egress.wait_event("net.deny", host=name, reason="resolved to non-public address")
+    assert world.http.accepted == before
+    with box.open("good.example", 80) as sock:
+        assert get(sock)[0] == 200
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "inside.example", "cidr": "10.0.0.0/8"}]})
+    with box.open("inside.example", 80) as sock:
+        assert get(sock, host="inside.example")[0] == 200
+
+
+@test
+def literals(world):
+    """T11-5: literal addresses, own loopback, and addresses that were never given to a name."""
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example"}, {"cidr": "9.9.9.1/32"}]})
+    with box.connect(A, 80) as sock:
+        assert get(sock, host=A)[0] == 200
+    with box.connect(A, 80) as sock:
+        assert get(sock, host="good.example")[0] == 403
+    with box.connect(B, 80) as sock:
+        assert get(sock, host=B)[0] == 403
+    for address in ("127.0.0.1", "198.19.7.7"):
+        assert cut(lambda: box.connect(address, 80), b"GET / HTTP/1.1\r\n\r\n"), address
+    for odd in ("2130706433", "0x7f.1", "0177.0.0.1", "127.1", "[::ffff:7f00:1]", "localhost"):
+        with box.open("good.example", 80) as sock:
+            assert get(sock, host=odd)[0] == 403, odd
+    for name in ("2130706433", "0x7f.1", "127.1", "localhost", "evil.localhost", "single"):
+        assert box.resolve(name) is None, name
+
+
+@test
+def other_protocols(world):
+    """A server that speaks first, bytes that are neither TLS nor HTTP, half-closed connections."""
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example", "ports": PORTS}]})
+    with box.open("good.example", 2222) as sock:
+        assert sock.recv(100) == b"SSH-2.0-test\r\n"
+        sock.sendall(b"hello")
+        assert sock.recv(100) == b"HELLO"
+    with box.open("good.example", 7000) as sock:
+        sock.sendall(b"\0\1\2binary")
+        sock.shutdown(socket.SHUT_WR)
+        data = b""
+        while piece := sock.recv(100):
+            data += piece
+        assert data == b"\0\1\2binary"
+    with box.open("good.example", 443) as sock:
+        sock.sendall(b"\0\1\2binary")
+        assert refused(lambda: sock.recv(10) or (_ for _ in ()).throw(EOFError()))
+    # the server is connected before the client speaks; a hello for somebody else is refused all the same
+    with box.open("good.example", 7000) as sock:
+        time.sleep(0.6)
+        assert refused(lambda: client_context(egress.ca).wrap_socket(sock, server_hostname="other.example"))
+
+
+@test
+def inspects(world):
+    box, egress = world.start(INSPECT)
+    with tls_to(box, egress, "good.example") as sock:
+        status, head, body = get(sock, "/x?y=1", more=b"X-Mine: 1\r\nConnection: X-Hop\r\nX-Hop: gone\r\nTE: trailers\r\n")
+        assert status == 200 and b"GET /x?y=1 HTTP/1.1\r\nHost: good.example\r\n" in body
+        assert b"X-Mine: 1" in body and b"X-Hop" not in body and b"TE:" not in body and b"alt-svc" not in head.lower()
+        assert get(sock, "/again")[0] == 200
+        assert get(sock, method="HEAD")[0] == 200
+        status, head, rest = get(sock, "/hints")
+        assert status == 103
+        assert read_answer(sock, buffer=rest)[0] == 200
+        status, head, body = get(sock, "/chunked")
+        assert body == b"one two three", body
+        sock.sendall(b"POST /p HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n")
+        status, head, body = read_answer(sock)
+        assert status == 200 and b"3\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n" in body, body
+        sock.sendall(b"PUT /p HTTP/1.1\r\nHost: good.example\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
+        assert read_answer(sock)[0] == 100
+        sock.sendall(b"hello")
+        assert read_answer(sock)[2].endswith(b"hello")
+        status, head, body = get(sock, "/close")
+        assert body == b"x" * 7728
+    with tls_to(box, egress, "other.example") as sock:
+        assert get(sock, host="other.example")[0] == 200
+        status, head, body = get(sock, host="other.example", method="DELETE")
+        assert status == 403 and b"request matches no rule of this host" in body
+    event = egress.wait_event("net.allow", host="good.example", path="/x")
+    assert event["method"] == "GET" and event["status"] == 200
+
+
+@test
+def absolute_form_and_pipelining(world):
+    """T12-4, T12-10: targets with a host in them; two requests in one segment, the body of one like a request."""
+    box, egress = world.start(INSPECT)
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, "https://good.example/abs?q")
+        assert status == 200 and b"GET /abs?q HTTP/1.1" in body
+        assert get(sock, "https://good.example/abs", host="evil.example")[0] == 400
+    inner = b"GET /inner HTTP/1.1\r\nHost: evil.example\r\n\r\n"
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(b"POST /outer HTTP/1.1\r\nHost: good.example\r\nContent-Length: %d\r\n\r\n" % len(inner) + inner +
+                     b"GET /second HTTP/1.1\r\nHost: other.example\r\n\r\n")
+        status, _, body = read_answer(sock)
+        assert status == 200 and body.endswith(inner)
+        assert read_answer(sock)[0] == 403
+    targets = [h.split(b" ")[1] for h, _ in world.log]
+    assert targets == [b"/abs?q", b"/outer"], targets
+
+
+SMUGGLING = [
+    b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"Content-Length: 5\r\nContent-Length: 5\r\n",
+    b"Content-Length: 5\r\nContent-Length: 6\r\n", b"Transfer-Encoding : chunked\r\n", b"Transfer-Encoding: chunked, identity\r\n",
+    b"Transfer-Encoding: identity\r\n", b"Transfer-Encoding: xchunked\r\n", b"Transfer-Encoding:\r\n chunked\r\n",
+    b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", b"Transfer_Encoding: chunked\r\n", b"Content_Length: 5\r\n",
+    b"Content-Length: +5\r\n", b"Content-Length: -5\r\n", b"Content-Length: 0x5\r\n", b"Content-Length: 5,5\r\n", b"Content-Length: \r\n",
+    b"Content-Length: 99999999999999999999\r\n", b"X: a\nY: b\r\n", b"X: a\rb\r\n", b"X: a\0b\r\n", b" folded: x\r\n", b": x\r\n", b"X Y: x\r\n",
+    b"Host: good.example\r\n", b"Connection: Content-Length\r\nContent-Length: 5\r\n", b"Connection: Authorization\r\nAuthorization: x\r\n",
+    b"NoColon\r\n", b"X\x7f: a\r\n",
+]
+CHUNKS = [b"0x5\r\nhello\r\n0\r\n\r\n", b"5;ext=1\r\nhello\r\n0\r\n\r\n", b"-5\r\nhello\r\n0\r\n\r\n", b"10000000000000001\r\nhello\r\n0\r\n\r\n",
+          b"5\nhello\n0\n\n", b"5\r\nhello\n0\r\n\r\n", b"5\r\nhelloX\r\n0\r\n\r\n", b"\r\n5\r\nhello\r\n0\r\n\r\n", b"5 \r\nhello\r\n0\r\n\r\n",
+          b"5\r\nhello\r\n0\r\nAuthorization: x\r\n\r\n", b"5\r\nhello\r\n0\r\nContent-Length: 4\r\n\r\n", b"5\r\nhello\r\n0\r\n folded\r\n\r\n"]
+
+
+@test
+def smuggling(world):
+    """T12-3: what two readers could take differently is refused, and the server sees at most one request."""
+    box, egress = world.start(INSPECT)
+    tail = b"hello" + b"GET /smuggled-in HTTP/1.1\r\nHost: good.example\r\n\r\n"
+    for fields in SMUGGLING:
+        with tls_to(box, egress, "good.example") as sock:
+            sock.sendall(b"POST /s HTTP/1.1\r\nHost: good.example\r\n" + fields + b"\r\n" + tail)
+            status, _, _ = read_answer(sock)
+            assert status == 400, (fields, status)
+    assert not world.log, world.log
+    for chunks in CHUNKS:
+        world.log.clear()
+        with tls_to(box, egress, "good.example") as sock:
+            sock.sendall(b"POST /s HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks + tail)
+            status, _, _ = read_answer(sock)
+            assert status == 400, (chunks, status)
+        assert not world.log, (chunks, world.log)
+    for line in (b"GET  / HTTP/1.1", b"GET / HTTP/1.1 ", b"GET / HTTP/1.2", b"GET / http/1.1", b"GET /", b"G\0T / HTTP/1.1", b"GET /\x7f HTTP/1.1",
+                 b"GET /a#b HTTP/1.1", b"GET http:///x HTTP/1.1", b"GET ftp://good.example/ HTTP/1.1", b"GET http://u@good.example/ HTTP/1.1", b"\r\nGET / HTTP/1.1"):
+        with tls_to(box, egress, "good.example") as sock:
+            sock.sendall(line + b"\r\nHost: good.example\r\n\r\n")
+            assert read_answer(sock)[0] == 400, line
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/fine")[0] == 200
+    for path in ("/smuggled", "/folded"):
+        with tls_to(box, egress, "good.example") as sock:
+            status, _, body = get(sock, path)
+            assert status == 403 and b"answer is refused" in body, (path, status)
+
+
+@test
+def http2_is_refused(world):
+    """T11-14: where requests are judged, HTTP/2 has no way in; where not, it passes."""
+    box, egress = world.start(INSPECT)
+    assert refused(lambda: tls_to(box, egress, "good.example", alpn=["h2"]))
+    egress.wait_event("net.deny", reason="the client offers no HTTP/1.1, and this host is looked into")
+    with tls_to(box, egress, "good.example", alpn=["h2", "http/1.1"]) as sock:
+        assert sock.selected_alpn_protocol() == "http/1.1"
+        sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        assert read_answer(sock)[0] == 400
+    egress.wait_event("net.deny", rule="http")
+    assert not world.log
+
+
+@test
+def websocket_by_rule(world):
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n"
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example", "paths": ["/socket"], "headers": {"Upgrade": "websocket"}},
+                                                          {"host": "good.example", "methods": ["GET"]}]})
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(b"GET /socket HTTP/1.1\r\nHost: good.example\r\n" + upgrade + b"\r\n")
+        assert read_answer(sock)[0] == 101
+        sock.sendall(b"raw \0 bytes")
+        assert sock.recv(100) == b"raw \0 bytes"
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, "/other", more=upgrade)
+        assert status == 403 and b"no WebSocket" in body
+
+
+@test
+def bounds(world):
+    """T12-11: heads without end, slow heads, many fields."""
+    box, egress = world.start(INSPECT)
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: good.example\r\n" + b"X: y\r\n" * 300 + b"\r\n")
+        assert read_answer(sock)[0] == 431
+    with tls_to(box, egress, "good.example") as sock:
+        try:
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: good.example\r\nX: " + b"y" * 70000)
+        except OSError:
+            pass
+        assert read_answer(sock)[0] == 431
+    box, egress = world.start(INSPECT, caps=(0, 8, 0))
+    waiting = [box.open("good.example", 443) for _ in range(8)]
+    while egress.stats()["open"] < 8:
+        time.sleep(0.02)
+    assert cut(lambda: box.connect(box.resolve("good.example"), 443), b"")
+    egress.wait_event("net.deny", rule="limits")
+    for sock in waiting:
+        sock.close()
+    while egress.stats()["open"] > 0:
+        time.sleep(0.02)
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock)[0] == 200
+
+
+@test
+def large_and_abrupt(world):
+    """T12-13, B61: nothing is lost at the end, from either side; connections do not leak."""
+    n = 32 << 20
+    for network in (ALLOW, INSPECT):
+        box, egress = world.start(network)
+        pem = egress.ca if network is INSPECT else world.host.authority.pem
+        with tls_to(box, egress, "good.example", pem=pem) as sock:
+            sock.sendall(b"GET /big=%d HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n" % n)
+            status, head, body = read_answer(sock)
+            block = bytes(range(256))
+            assert len(body) == n and body == block * (n // 256)
+        with tls_to(box, egress, "good.example", pem=pem) as sock:
+            data = os.urandom(8 << 20)
+            sock.sendall(b"POST /up HTTP/1.1\r\nHost: good.example\r\nContent-Length: %d\r\n\r\n" % len(data))
+            threading.Thread(target=sock.sendall, args=(data,), daemon=True).start()
+            status, head, body = read_answer(sock)
+            assert body.endswith(data)
+        rounds = 200 if os.environ.get("ABOX_TEST_LONG") else 60
+        for i in range(rounds):
+            with box.open("good.example", 80) as sock:
+                sock.sendall(b"GET /close HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n")
+                if i % 2:
+                    sock.shutdown(socket.SHUT_WR)
+                assert read_answer(sock)[2] == b"x" * 7728
+        deadline = time.monotonic() + 10
+        while egress.stats()["open"] > 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert egress.stats()["open"] == 0
+
+
+@test
+def rules_change(world):
+    """B81: narrower rules hold at once, a bad set leaves the old one in force."""
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example"}, {"host": "other.example"}]})
+    good = tls_to(box, egress, "good.example", pem=world.host.authority.pem)
+    other = tls_to(box, egress, "other.example", pem=world.host.authority.pem)
+    assert get(good)[0] == 200 and get(other, host="other.example")[0] == 200
+    fd = sealed(b"nonsense")
+    kind, _ = egress.ask(RULES, b"\0", [fd])
+    os.close(fd)
+    assert kind == FAULT and egress.stats()["generation"] == 1
+    assert get(tls_to(box, egress, "other.example", pem=world.host.authority.pem), host="other.example")[0] == 200
+    kind, reader = egress.rules({"version": 1, "network": ALLOW}, cut=True)
+    assert kind == OK and reader.u32() == 2
+    assert get(good)[0] == 200
+    assert refused(lambda: get(other, host="other.example")[0] or (_ for _ in ()).throw(EOFError()))
+    with tls_to(box, egress, "other.example") as sock:
+        assert get(sock, host="other.example")[0] == 403
+
+
+@test
+def certificates_are_verified(world):
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example", "ports": PORTS, "paths": ["/**"]}]})
+    with tls_to(box, egress, "good.example", 8443) as sock:
+        status, _, body = get(sock, host="good.example:8443")
+        assert status == 403 and b"hostname mismatch" in body.lower(), body
+    egress.wait_event("net.deny", rule="certificate")
+
+
+@test
+def happy_eyeballs(world):
+    """A name with a dead IPv6 address and a live IPv4 one."""
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "two.example"}]})
+    with box.open("two.example", 80) as sock:
+        assert get(sock, host="two.example")[0] == 200
+
+
+@test
+def host_proxy(world):
+    """The host's own proxy: CONNECT, the credential stays here, addresses are marked as not looked at, NO_PROXY."""
+    seen = []
+
+    def proxy(sock):
+        head, rest = read_head(sock)
+        seen.append(head)
+        host = head.split(b" ")[1].rsplit(b":", 1)
+        if host[0] == b"two.example":
+            sock.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+            return
+        far = socket.create_connection((A, int(host[1])))
+        sock.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        def pump(a, b):
+            try:
+                while data := a.recv(65536):
+                    b.sendall(data)
+                b.shutdown(socket.SHUT_WR)
+            except OSError:
+                pass
+        threading.Thread(target=pump, args=(far, sock), daemon=True).start()
+        pump(sock, far)
+
+    server = Server("127.0.0.1", 3128, proxy)
+    box, egress = world.start({"mode": "allow", "allow": [{"host": n} for n in ("good.example", "far.example", "inside.example", "two.example", "other.example")]},
+                              proxy="http://user:pa%73s@127.0.0.1:3128", no_proxy="localhost,.other.example")
+    with tls_to(box, egress, "good.example", pem=world.host.authority.pem) as sock:
+        assert get(sock)[0] == 200
+    assert egress.wait_event("net.allow", host="good.example")["address"] == "unchecked (proxy)"
+    assert b"CONNECT good.example:443 HTTP/1.1" in seen[0] and b"Proxy-Authorization: Basic dXNlcjpwYXNz" in seen[0]
+    with box.open("far.example", 80) as sock:    # a name that only the proxy knows
+        assert get(sock, host="far.example")[0] == 200
+    with box.open("inside.example", 80) as sock:
+        assert get(sock, host="inside.example")[0] == 403
+    with box.open("two.example", 80) as sock:
+        status, _, body = get(sock, host="two.example")
+        assert status == 502 and b"upstream proxy refused" in body
+    n = len(seen)
+    with box.open("other.example", 80) as sock:
+        assert get(sock, host="other.example")[0] == 200
+    assert len(seen) == n
+
+
+@test
+def proxy_listener(world):
+    """T11-5, T11-9: programs that insist on a proxy; authorities in odd spellings."""
+    box, egress = world.start(dict(ALLOW), proxy_port=3128)
+    def connect(target):
+        sock = box.connect("127.0.0.1", 3128)
+        sock.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n".encode())
+        return sock
+    with connect("good.example:443") as sock:
+        assert read_answer(sock, "HEAD")[0] == 200
+        with client_context(world.host.authority.pem).wrap_socket(sock, server_hostname="good.example") as tls:
+            assert get(tls)[0] == 200
+    with connect("good.example:443") as sock:    # plain HTTP, and another name, in the tunnel
+        assert read_answer(sock, "HEAD")[0] == 200
+        assert refused(lambda: client_context(egress.ca).wrap_socket(sock, server_hostname="other.example"))
+    for target in ("other.example:443", "good.example:22"):
+        with connect(target) as sock:
+            assert read_answer(sock)[0] == 403, target
+    for target in ("2130706433:443", "0x7f.1:443", "0177.0.0.1:443", "127.1:443", "[::ffff:7f00:1]:443", "[::]:443", "localhost.:443",
+                   "LOCALHOST:443", "evil.localhost:443", "good.example:0", "good.example:65536", "good.example", "good.example:443:80", "good.example:"):
+        with connect(target) as sock:
+            assert refused(lambda: (_ for _ in ()).throw(EOFError()) if read_answer(sock)[0] in (None, 403) else None), target
+    with box.connect("127.0.0.1", 3128) as sock:
+        sock.sendall(b"GET http://good.example/p HTTP/1.1\r\nHost: good.example\r\n\r\n")
+        status, head, body = read_answer(sock)
+        assert status == 200 and b"GET /p HTTP/1.1" in body and b"connection: close" in head.lower()
+
+
+@test
+def egress_gone(world):
+    """T11-12, T11-13: killed, it leaves nothing that listens; when the keeper goes, it goes."""
+    box, egress = world.start(ALLOW)
+    address = box.resolve("good.example")
+    sock = tls_to(box, egress, "good.example", pem=world.host.authority.pem)
+    egress.process.kill()
+    egress.process.wait()
+    assert refused(lambda: get(sock)[0] or (_ for _ in ()).throw(EOFError()))
+    assert refused(lambda: box.connect(address, 443))
+    world.stop()
+    box, egress = world.start(ALLOW)
+    assert egress.close() == 0
+    world.egress = world.box = None
+    box.close()
+
+
+@test
+def confined(world):
+    """No file, no program, no other kind of socket; no capability, no new privileges, not dumpable."""
+    box, egress = world.start(ALLOW)
+    status = dict(line.split(":\t", 1) for line in open(f"/proc/{egress.process.pid}/status") if ":\t" in line)
+    assert status["NoNewPrivs"].strip() == "1" and status["Seccomp"].strip() == "2"
+    assert int(status["CapEff"], 16) == 0 and int(status["CapPrm"], 16) == 0
+
+
+@test
+def many_at_once(world):
+    box, egress = world.start(INSPECT)
+    address = box.resolve("good.example")
+    failures = []
+
+    def one(i):
+        try:
+            sock = client_context(egress.ca).wrap_socket(socks[i], server_hostname="good.example")
+            for k in range(5):
+                status, _, body = get(sock, f"/n{i}-{k}")
+                assert status == 200 and f"/n{i}-{k} ".encode() in body
+        except Exception as error:
+            failures.append(error)
+    socks = [box.connect(address, 443) for _ in range(32)]
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(32)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failures, failures[:3]
+
+
+if __name__ == "__main__":
+    run_all(World())
