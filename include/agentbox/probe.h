@@ -36,7 +36,7 @@ enum abox_enforcement {
  * @reterr:   may be NULL
  *
  * Tries what it tells, in a child that ends before this returns: new namespaces, mounts in them, an overlay,
- * a proc. A host on which no wall can be used is no error: then abox_host_backend_usable() says no and the
+ * a proc; and runs runsc, where it is installed, for its version and flags. A host on which no wall can be used is no error: then abox_host_backend_usable() says no and the
  * blocker why.
  *
  * Effects:  on the host none; the child is none that wait(-1) or a SIGCHLD handler of the caller sees

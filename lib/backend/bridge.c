@@ -223,6 +223,7 @@ int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct
 		return r;
 	relay_init(&relay, false, GUEST_FD_CHANNEL, bridge->in_fd, bridge->out_fd);
 	relay.ready_fd = bridge->scratch_fd;
+	relay.network = plan->network.mode != FLAT_NETWORK_NONE ? &plan->network : NULL;
 	setup_pack(&writer, bridge->setup);
 	if (!relay_send(&relay, &writer))
 		return fault_set(fault, ABOX_E_MEMORY, 0, "setup", "no memory for it");

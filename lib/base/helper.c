@@ -9,9 +9,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/memfd.h"
 
 #ifdef HELPERS_EMBEDDED
@@ -43,6 +45,23 @@ int helper_open(const char *name, int *retfd, abox_error **reterr)
 		"this library carries no such helper program");
 }
 
+int helper_read(const char *name, void **retdata, size_t *retlen, abox_error **reterr)
+{
+	const struct image *last = (const struct image *)helper_images_end;
+
+	for (const struct image *image = helper_images; image < last; image++) {
+		if (strcmp(image->name, name) != 0)
+			continue;
+		*retlen = (size_t)(image->end - image->begin);
+		*retdata = malloc(*retlen + 1);
+		if (!*retdata)
+			return ABOX_E_MEMORY;
+		memcpy(*retdata, image->begin, *retlen);
+		return 0;
+	}
+	return error_set(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, name, "this library carries no such helper program");
+}
+
 #else
 
 int helper_open(const char *name, int *retfd, abox_error **reterr)
@@ -63,6 +82,21 @@ int helper_open(const char *name, int *retfd, abox_error **reterr)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, path, errno,
 			"cannot open the helper program");
 	*retfd = fd;
+	return 0;
+}
+
+int helper_read(const char *name, void **retdata, size_t *retlen, abox_error **reterr)
+{
+	char path[4096], *text;
+	int r;
+
+	if ((size_t)snprintf(path, sizeof(path), "%s/agentbox-%s", HELPERS_FOLDER, name) >= sizeof(path))
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, name,
+			"the path of the helper programs is too long");
+	r = file_read_text(AT_FDCWD, path, 16 << 20, &text, retlen);
+	if (r < 0)
+		return error_set_errno(reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, path, -r, "cannot read the helper program");
+	*retdata = text;
 	return 0;
 }
 

@@ -14,4 +14,7 @@
  */
 int helper_open(const char *name, int *retfd, abox_error **reterr);
 
+/* The bytes of one that is put into a box; released with free(). */
+int helper_read(const char *name, void **retdata, size_t *retlen, abox_error **reterr);
+
 #endif

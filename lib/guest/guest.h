@@ -41,6 +41,7 @@ struct guest_box {
 	int (*renew_proc)(const void *userdata, struct fault *fault);
 	const void *userdata;
 	const struct flat_network *network;	/* NULL for a box without one */
+	bool tied_signals;	/* a signalfd is of who made it, not of who reads it (gVisor): each makes its own */
 };
 
 /* Enters the loop; GUEST_READY has been sent. Returns never. */

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -26,6 +27,9 @@
 
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER 0x5441
+#endif
+#ifndef TIOCGPTN
+#define TIOCGPTN 0x80045430
 #endif
 #ifndef TIOCSPTLCK
 #define TIOCSPTLCK 0x40045431
@@ -183,6 +187,18 @@ static int child_main(void *userdata)
 	return 127;
 }
 
+/* gVisor has no other way; there /dev/pts is its own, in which nobody can put anything. */
+static int open_peer_by_number(int master_fd)
+{
+	char path[32];
+	unsigned int number;
+
+	if (ioctl(master_fd, TIOCGPTN, &number) < 0)
+		return -1;
+	snprintf(path, sizeof(path), "/dev/pts/%u", number);
+	return open(path, O_RDWR | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW);
+}
+
 /* The terminal is of the box's own devpts. The peer is opened through the master, not by a name that could be
  * another's. */
 static int pty_open(const struct guest_order *order, int *retmaster_fd, int *retslave_fd, struct fault *fault)
@@ -198,6 +214,8 @@ static int pty_open(const struct guest_order *order, int *retmaster_fd, int *ret
 	if (ioctl(master_fd, TIOCSPTLCK, &unlocked) < 0 || ioctl(master_fd, TIOCSWINSZ, &size) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "pty", "cannot set the terminal up");
 	slave_fd = ioctl(master_fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (slave_fd < 0 && errno == ENOTTY)
+		slave_fd = open_peer_by_number(master_fd);
 	if (slave_fd < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "pty", "cannot open the terminal's other end");
 	if (fchown(slave_fd, order->uid, order->gid) < 0 || fchmod(slave_fd, 0600) < 0)

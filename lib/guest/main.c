@@ -24,10 +24,12 @@
 #include "guest/guest.h"
 #include "guest/relay.h"
 #include "guest/setup.h"
+#include "kernel/caps.h"
 #include "kernel/compat.h"
 
 #define RNDADDENTROPY 0x40085203
 #define RNDRESEEDCRNG 0x5207
+#define GUEST_REAL_ID 65533	/* nobody in the box has it */
 
 static struct relay relay;
 static uint8_t frame_bytes[RELAY_HEAD + RELAY_PAYLOAD_MAX];
@@ -141,7 +143,11 @@ static int set_up(struct fault *fault)
 		r = loopback_up(fault);
 	if (r == 0 && setup.hostname[0] && sethostname(setup.hostname, strlen(setup.hostname)) < 0)
 		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
-	return r;
+	/* devices of gVisor's that no box has */
+	if (r == 0 && !setup.own_kernel)
+		unlink("/dev/fuse");
+	/* nothing that is executed from here on gains anything */
+	return r < 0 ? r : caps_drop_bounding(fault);
 }
 
 /* -- relay and guest -- */
@@ -151,6 +157,10 @@ _noreturn_ static void run_relay(int local_fd, int in_fd, int out_fd)
 {
 	prctl(PR_SET_NAME, "agentbox-relay");
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	/* Security: the real ids stay those of root, so that nobody with these gets at the relay */
+	if (syscall(SYS_setresgid, -1, setup.gid, -1) < 0 || syscall(SYS_setresuid, -1, setup.uid, -1) < 0)
+		_exit(1);
+	prctl(PR_SET_DUMPABLE, 0);
 	fcntl(in_fd, F_SETFL, fcntl(in_fd, F_GETFL) | O_NONBLOCK);
 	fcntl(out_fd, F_SETFL, fcntl(out_fd, F_GETFL) | O_NONBLOCK);
 	relay_init(&relay, true, local_fd, in_fd, out_fd);
@@ -215,7 +225,22 @@ static int fill_box(struct guest_box *box, struct fault *fault)
 		.n_filter = setup.filter_len / sizeof(*filter),
 		.new_pidns = true,
 		.renew_proc = setup.own_kernel ? renew_proc : NULL,
-		.filtered_shepherds = true };
+		.filtered_shepherds = true,
+		.tied_signals = !setup.own_kernel };
+	return 0;
+}
+
+/*
+ * Security: behind gVisor a command may be root, without capabilities; and PID 1 of a pid namespace is not spared there by
+ * what runs in it. So guest and shepherds have other real ids, by which signals are judged; they act as root.
+ */
+static int take_ids(struct fault *fault)
+{
+	if (setup.own_kernel)
+		return 0;
+	if (syscall(SYS_setresgid, GUEST_REAL_ID, -1, GUEST_REAL_ID) < 0 ||
+		syscall(SYS_setresuid, GUEST_REAL_ID, -1, GUEST_REAL_ID) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "ids", "cannot be told apart from those of commands");
 	return 0;
 }
 
@@ -225,7 +250,9 @@ static int make_ready(struct guest_box *box, struct fault *fault)
 	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
 	int r;
 
-	r = open_null(fault);
+	r = take_ids(fault);
+	if (r == 0)
+		r = open_null(fault);
 	if (r == 0)
 		r = guest_block_signals(fault);
 	if (r == 0)

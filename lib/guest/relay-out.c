@@ -166,6 +166,8 @@ int relay_take_local(struct relay *relay)
 	r = 1;
 	if (message.type == GUEST_SPAWN && !relay->inside && relay->n_streams + SOCKET_MAX_FDS > RELAY_STREAMS) {
 		r = refuse(relay, message.command);
+	} else if (relay->network && (message.type == GUEST_LISTEN || message.type == GUEST_SOCKET)) {
+		r = guest_network_handle(relay->network, relay->local_fd, &message);
 	} else if ((message.type == GUEST_EXITED || message.type == GUEST_TREE_GONE) && relay->inside &&
 		   relay->n_held < RELAY_HELD && message.body.len <= sizeof(relay->held->packet)) {
 		struct relay_held *held = &relay->held[relay->n_held++];

@@ -13,6 +13,7 @@
 #include <poll.h>
 
 #include "guest/message.h"
+#include "guest/network.h"
 
 /* A frame is u32 length of the payload, u32 type, u32 id, payload. */
 enum relay_type {
@@ -91,6 +92,7 @@ struct relay {
 	bool inside;
 	int local_fd, in_fd, out_fd;
 	int ready_fd;		/* outside: goes with GUEST_READY */
+	const struct flat_network *network;	/* outside: the cell is at this side of the wall, and its orders are carried out here */
 	bool ready;		/* GUEST_READY has passed */
 	bool local_full;	/* a held message found no room */
 	uint32_t next_id;

@@ -20,6 +20,8 @@ void setup_pack(struct pack_writer *writer, const struct guest_setup *setup)
 	pack_bytes(writer, setup->filter, setup->filter_len);
 	pack_u8(writer, setup->own_kernel);
 	pack_u8(writer, setup->loopback);
+	pack_u32(writer, setup->uid);
+	pack_u32(writer, setup->gid);
 	pack_u32(writer, (uint32_t)setup->n_mounts);
 	for (size_t i = 0; i < setup->n_mounts; i++) {
 		const struct setup_mount *mount = &setup->mounts[i];
@@ -48,6 +50,8 @@ int setup_unpack(const void *packet, size_t len, struct guest_setup *ret)
 	ret->filter = unpack_bytes(&reader, &ret->filter_len);
 	ret->own_kernel = unpack_u8(&reader);
 	ret->loopback = unpack_u8(&reader);
+	ret->uid = unpack_u32(&reader);
+	ret->gid = unpack_u32(&reader);
 	n = unpack_count(&reader, 4 * (sizeof(uint32_t) + 1) + sizeof(uint64_t));
 	if (n > SETUP_MOUNTS)
 		return ABOX_E_PROTOCOL;

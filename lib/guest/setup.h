@@ -28,6 +28,7 @@ struct guest_setup {
 	size_t filter_len;
 	uint8_t own_kernel;	/* the guest is PID 1 of a kernel of its own: namespaces, mounts and clocks are its to set */
 	uint8_t loopback;	/* bring lo up */
+	uint32_t uid, gid;	/* to whom the pipes of commands belong, so that they can open /dev/stdin and its like anew */
 	struct setup_mount mounts[SETUP_MOUNTS];
 	size_t n_mounts;
 	const char *root;	/* becomes the root of everything after the mounts (moved, not only chrooted); "": no */

@@ -285,6 +285,11 @@ static int shepherd_prepare(struct shepherd *shepherd, struct fault *fault)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "shepherd", "cannot become a subreaper");
 	if (sys_close_range(GUEST_FD_FREE, CLOSE_RANGE_REST, 0) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "shepherd", "cannot close descriptors");
+	if (box->tied_signals) {
+		r = guest_block_signals(fault);
+		if (r < 0)
+			return r;
+	}
 	if (box->renew_proc && box->new_pidns) {
 		r = box->renew_proc(box->userdata, fault);
 		if (r < 0)

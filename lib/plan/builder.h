@@ -32,10 +32,18 @@ struct enforcement {
 	const char *remedy;
 };
 
+enum plan_wall {
+	PLAN_NAMESPACES = 0,
+	PLAN_GVISOR,
+	PLAN_MICROVM,
+};
+
 struct plan_builder {
 	const abox_spec *spec;
 	const struct host_facts *facts;
 	struct verdict *verdict;	/* on the host, which the plan may add to */
+	enum plan_wall wall;
+	struct runsc_facts *runsc;	/* of PLAN_GVISOR */
 	struct flat_plan flat;
 	size_t allocated_sources, allocated_steps, allocated_landlock;
 	struct enforcement *enforcements;
@@ -87,6 +95,11 @@ void builder_landlock(struct plan_builder *builder, const char *path, uint32_t a
  * root. */
 const struct flat_step *builder_covering(const struct plan_builder *builder, const char *target);
 
+/* gvisor.c: what the wall needs inside, before the root turns read-only; its limits; its entries of what is enforced */
+int plan_gvisor_inside(struct plan_builder *builder, abox_error **reterr);
+int plan_gvisor_limits(struct plan_builder *builder, abox_error **reterr);
+void plan_gvisor_walls(struct plan_builder *builder);
+
 /* parts of the plan, in the order in which they are called; each sets an error where it knows the cause */
 int plan_build_identity(struct plan_builder *builder, abox_error **reterr); /* identity.c: ids, groups, env */
 int plan_build_network(struct plan_builder *builder, abox_error **reterr);	/* network.c: rules, ports, cell */
@@ -102,6 +115,8 @@ int plan_open_source(struct plan_builder *builder, const char *pointer, const ch
 int plan_build_journal(
 	struct plan_builder *builder, abox_error **reterr); /* journal.c: what the box must not see */
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr);	/* limits.c */
+int plan_build_gvisor(struct plan_builder *builder, abox_error **reterr);	/* gvisor.c: what stands around the box; nothing for other walls */
+int plan_choose_wall(struct plan_builder *builder, abox_error **reterr);	/* choose.c */
 int plan_build_walls(struct plan_builder *builder, abox_error **reterr); /* walls.c: filter, landlock, kill */
 
 /* network.c */

@@ -54,7 +54,7 @@ static void add_mounts(struct text *text, const struct plan_builder *builder)
 	for (uint32_t i = 0; i < builder->flat.n_steps; i++) {
 		const struct flat_step *step = &builder->flat.steps[i];
 
-		if (step->op >= ELEMENTSOF(kinds) || !kinds[step->op])
+		if (step->op >= ELEMENTSOF(kinds) || !kinds[step->op] || (step->attr & FLAT_ATTR_OUTER))
 			continue;
 		text_add(text, separator);
 		separator = ",";

@@ -63,6 +63,22 @@ static void map_helpers(struct flat_plan *flat, const struct host_facts *facts)
 	flat->clear_groups = 1;
 }
 
+/* runsc runs as uid 0 of its namespace alone: where one id is mapped, that is it. */
+static int limit_ids(struct plan_builder *builder, abox_error **reterr)
+{
+	struct flat_plan *flat = &builder->flat;
+
+	if (builder->wall != PLAN_GVISOR || flat->map != FLAT_MAP_SINGLE || !flat->inside_uid)
+		return 0;
+	if (spec_written(builder->spec, "/user"))
+		return error_remedy(reterr,
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/user",
+				"behind gVisor a box with one id has root alone, without capabilities"),
+			"install uidmap and give the user ranges in /etc/subuid and /etc/subgid, or write \"root\"");
+	flat->inside_uid = flat->inside_gid = 0;
+	return 0;
+}
+
 /*
  * A plain user's box has one id, unless more is needed (uid 0 inside, or groups to get rid of) and newuidmap
  * can give it: those two programs cost more than the rest of the start.
@@ -71,7 +87,7 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 {
 	const struct host_facts *facts = builder->facts;
 	struct flat_plan *flat = &builder->flat;
-	int n_groups = n_foreign_groups(facts->gid);
+	int n_groups = n_foreign_groups(facts->gid), r;
 
 	if (n_groups < 0)
 		return ABOX_E_MEMORY;
@@ -85,6 +101,9 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 		map_helpers(flat, facts);
 	else
 		map_single(flat);
+	r = limit_ids(builder, reterr);
+	if (r < 0)
+		return r;
 	flat->userxattr = flat->map != FLAT_MAP_RANGE;
 	if (flat->map != FLAT_MAP_SINGLE && flat->inside_uid >= flat->map_count)
 		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/user",
@@ -105,6 +124,7 @@ static int build_ids(struct plan_builder *builder, abox_error **reterr)
 			.required = true,
 			.detail = flat->map == FLAT_MAP_RANGE     ? "a high range of its own"
 				  : flat->map == FLAT_MAP_HELPERS ? "subordinate ids of the caller"
+								  : builder->wall == PLAN_GVISOR   ? "the caller's own id as the only one, which is root inside"
 								  : "the caller's own id as the only one" });
 	return 0;
 }
@@ -165,7 +185,6 @@ int plan_build_identity(struct plan_builder *builder, abox_error **reterr)
 	int r;
 
 	flat->version = FLAT_VERSION;
-	flat->backend = "namespaces";
 	flat->name = spec_string(builder->spec, "/name");
 	flat->hostname = spec_string(builder->spec, "/hostname");
 	flat->cwd = spec_string(builder->spec, "/cwd");

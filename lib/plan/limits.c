@@ -7,6 +7,8 @@
 #define CGROUP_REMEDY                                                                                        \
 	"start as root, or in a delegated control group (systemd-run --user --scope -p Delegate=yes)"
 
+#define WALL_INSIDE "the wall itself is in the group, and ends with the box where the limit bites"
+
 static uint64_t limit(const struct plan_builder *builder, const char *pointer)
 {
 	uint64_t value = spec_has(builder->spec, "%s", pointer) ? spec_u64(builder->spec, "%s", pointer) : 0;
@@ -18,6 +20,15 @@ static void add(struct plan_builder *builder, const char *name, const char *poin
 {
 	enforcement_add(builder, &(struct enforcement){ .name = name, .by = by, .pointer = pointer,
 		.required = spec_written(builder->spec, "%s", pointer) });
+}
+
+/* Other walls are in the group of their box. */
+static const char *detail_of(const struct plan_builder *builder, enum cgroup_controller controller)
+{
+	if (builder->wall == PLAN_NAMESPACES)
+		return NULL;
+	return controller == CGROUP_CPU ? "the wall's own work counts; what a command is said to have used does not tell it"
+					: WALL_INSIDE;
 }
 
 /* A limit that only a control group can keep. True when one does. */
@@ -36,7 +47,7 @@ static bool by_cgroup(struct plan_builder *builder, const char *name, const char
 				    : "nothing",
 			.status = there ? ENFORCED : ENFORCEMENT_NONE,
 			.required = spec_written(builder->spec, "%s", pointer),
-			.detail = there               ? NULL
+			.detail = there               ? detail_of(builder, controller)
 				  : layout->reason[0] ? layout->reason
 						      : "the host has no such controller for this user",
 			.remedy = layout->remedy[0] ? layout->remedy : CGROUP_REMEDY });
@@ -54,6 +65,11 @@ static void build_pids(struct plan_builder *builder)
 	bool outside_root = flat->map == FLAT_MAP_SINGLE && flat->outside_uid == 0;
 
 	flat->limits.pids = limit(builder, "/limits/pids");
+	if (builder->wall == PLAN_GVISOR) {
+		flat->cgroup_limits.pids = flat->limits.pids;
+		add(builder, "limits.pids", "/limits/pids", "gVisor: RLIMIT_NPROC");
+		return;
+	}
 	if (layout->limits_version && (layout->controllers & CGROUP_BIT(CGROUP_PIDS))) {
 		by_cgroup(builder, "limits.pids", "/limits/pids", CGROUP_PIDS);
 		flat->cgroup_limits.pids = flat->limits.pids;
@@ -96,5 +112,5 @@ int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 	if (by_cgroup(builder, "limits.cpus", "/limits/cpus", CGROUP_CPU))
 		flat->cgroup_limits.cpu_millis = limit(builder, "/limits/cpus");
 	build_pids(builder);
-	return 0;
+	return builder->wall == PLAN_GVISOR ? plan_gvisor_limits(builder, reterr) : 0;
 }

@@ -18,6 +18,7 @@
 #include "keeper/wire.h"
 #include "plan/builder.h"
 #include "plan/modules.h"
+#include "probe/runsc.h"
 
 struct abox_plan {
 	atomic_uint n_refs;
@@ -94,35 +95,12 @@ static abox_plan *plan_new(void)
 	return plan;
 }
 
-/*
- * The one wall of this build. `auto` takes the fastest usable one that meets the floor; with one wall that is
- * a question of yes or no.
- */
-static int choose_backend(struct plan_builder *builder, abox_error **reterr)
-{
-	const char *backend = spec_string(builder->spec, "/backend"),
-		   *floor = spec_string(builder->spec, "/isolation_floor");
-	const struct host_facts *facts = builder->facts;
-	int r;
-
-	if (strcmp(backend, "auto") != 0 && strcmp(backend, "namespaces") != 0)
-		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/backend",
-			"backend '%s' is not available in this build", backend);
-	if (strcmp(floor, "namespaces") != 0)
-		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-			"/isolation_floor", "no wall of this build reaches the floor '%s'", floor);
-	if (!facts->blocker[0])
-		return 0;
-	r = error_set(reterr, ABOX_E_UNAVAILABLE, ABOX_STAGE_PLAN, "namespaces", "%s", facts->blocker);
-	return facts->remedy[0] ? error_remedy(reterr, r, "%s", facts->remedy) : r;
-}
-
 /* Order matters: later parts see what earlier ones have put into the tree. */
 static int build(struct plan_builder *builder, abox_error **reterr)
 {
 	static int (*const parts[])(struct plan_builder *, abox_error **) = {
 		plan_check_modules,
-		choose_backend,
+		plan_choose_wall,
 		plan_build_identity,
 		plan_build_network,
 		plan_build_rootfs,
@@ -131,6 +109,7 @@ static int build(struct plan_builder *builder, abox_error **reterr)
 		plan_build_mounts,
 		plan_build_journal,
 		plan_build_limits,
+		plan_build_gvisor,
 		plan_build_walls,
 		enforcement_settle,
 	};
@@ -246,7 +225,7 @@ static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **re
 		return ABOX_E_MEMORY;
 	if (spec_has(builder->spec, "/task") && !(plan->task = strdup(spec_string(builder->spec, "/task"))))
 		return ABOX_E_MEMORY;
-	plan->backend = "namespaces";
+	plan->backend = flat->backend;
 	plan->view.journal = plan->journal;
 	plan->view.task = plan->task;
 	plan->view.name = plan->name;
@@ -270,6 +249,7 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	_cleanup_(plan_unrefp) abox_plan *plan = NULL;
 	_cleanup_(builder_clear) struct plan_builder builder = { 0 };
 	struct host_facts facts = { 0 };
+	struct runsc_facts runsc;
 	int r;
 
 	if (!spec || !retplan)
@@ -287,6 +267,7 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	builder.spec = spec;
 	builder.facts = &facts;
 	builder.verdict = &plan->verdict;
+	builder.runsc = &runsc;
 	r = build(&builder, reterr);
 	if (r < 0)
 		return r;

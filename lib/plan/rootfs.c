@@ -85,6 +85,15 @@ static void add_device(struct plan_builder *builder, const char *name, unsigned 
 		builder_text(builder, "/dev/%s", name), 0);
 }
 
+/* The kernel of another wall has devices, processes and a /sys of its own: places for them, and the shared memory. */
+static void build_places(struct plan_builder *builder)
+{
+	builder_directory(builder, "/dev", 0755, 0);
+	builder_directory(builder, "/proc", 0555, 0);
+	builder_directory(builder, "/sys", 0555, 0);
+	builder_scratch(builder, "shm", "/dev/shm", 01777, FLAT_ATTR_OWNER_BOX);
+}
+
 static void build_dev(struct plan_builder *builder)
 {
 	add_device(builder, "null", 3, 1);
@@ -199,9 +208,13 @@ int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr)
 	r = folder ? build_folder_root(builder, reterr) : build_host_root(builder);
 	if (r < 0)
 		return r;
-	build_dev(builder);
-	build_proc(builder);
-	build_sys(builder);
+	if (builder->wall == PLAN_NAMESPACES) {
+		build_dev(builder);
+		build_proc(builder);
+		build_sys(builder);
+	} else {
+		build_places(builder);
+	}
 	build_writable(builder);
-	return 0;
+	return builder->wall == PLAN_GVISOR ? plan_gvisor_inside(builder, reterr) : 0;
 }

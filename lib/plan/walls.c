@@ -32,7 +32,10 @@ static int build_filter(struct plan_builder *builder, abox_error **reterr)
 					 .by = "kernel: seccomp filter",
 					 .required = true,
 					 .detail = builder_text(builder,
-						 "%zu instructions; unknown calls answer ENOSYS", n_insns) });
+						 "%zu instructions; unknown calls answer ENOSYS%s", n_insns,
+						 builder->wall == PLAN_GVISOR
+							 ? "; int 0x80 is the 64-bit call of that number, and judged so"
+							 : "") });
 	return 0;
 }
 
@@ -91,6 +94,11 @@ static void build_cgroup(struct plan_builder *builder)
 
 int plan_build_walls(struct plan_builder *builder, abox_error **reterr)
 {
+	if (builder->wall == PLAN_GVISOR) {
+		plan_gvisor_walls(builder);
+		build_cgroup(builder);
+		return build_filter(builder, reterr);
+	}
 	enforcement_add(builder, &(struct enforcement){ .name = "filesystem", .required = true,
 		.by = "kernel: mount namespace, private read-only root" });
 	enforcement_add(builder, &(struct enforcement){ .name = "processes", .required = true,

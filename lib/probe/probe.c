@@ -35,6 +35,8 @@ struct abox_host {
 	atomic_uint n_refs;
 	struct host_facts facts;
 	char version[80];
+	struct runsc_facts runsc;
+	char runsc_version[160];
 	char landlock[64];
 	struct backend backends[3];
 	struct capability capabilities[MAX_CAPABILITIES];
@@ -51,10 +53,13 @@ static void describe_backends(abox_host *host)
 	const struct host_facts *facts = &host->facts;
 
 	snprintf(host->version, sizeof(host->version), "Linux %s", facts->release);
+	if (host->runsc.version[0])
+		snprintf(host->runsc_version, sizeof(host->runsc_version), "runsc %s on %s%s", host->runsc.version,
+			host->runsc.platform, host->runsc.no_automount ? ", without AT_NO_AUTOMOUNT" : "");
 	host->backends[0] = (struct backend){ "namespaces", ABOX_ISOLATION_NAMESPACES, !facts->blocker[0],
 		host->version, filled(facts->blocker), filled(facts->remedy) };
-	host->backends[1] = (struct backend){ "gvisor", ABOX_ISOLATION_GVISOR, false, NULL,
-		"not available in this build", NULL };
+	host->backends[1] = (struct backend){ "gvisor", ABOX_ISOLATION_GVISOR, !host->runsc.blocker[0],
+		filled(host->runsc_version), filled(host->runsc.blocker), filled(host->runsc.remedy) };
 	host->backends[2] = (struct backend){ "microvm", ABOX_ISOLATION_MICROVM, false, NULL,
 		"not available in this build", NULL };
 }
@@ -173,7 +178,7 @@ static void describe_capabilities(abox_host *host)
 			"on the host, files that the box makes belong to the caller", NULL);
 }
 
-int host_new(const struct host_facts *facts, abox_host **ret)
+int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, abox_host **ret)
 {
 	abox_host *host = calloc(1, sizeof(*host));
 
@@ -181,6 +186,10 @@ int host_new(const struct host_facts *facts, abox_host **ret)
 		return ABOX_E_MEMORY;
 	host->n_refs = 1;
 	host->facts = *facts;
+	if (runsc)
+		host->runsc = *runsc;
+	else
+		snprintf(host->runsc.blocker, sizeof(host->runsc.blocker), "not looked at");
 	describe_backends(host);
 	describe_capabilities(host);
 	*ret = host;
@@ -195,6 +204,7 @@ const struct host_facts *host_get_facts(const abox_host *host)
 int abox_probe(abox_host **rethost, abox_error **reterr)
 {
 	struct host_facts facts;
+	struct runsc_facts runsc;
 	int r;
 
 	if (!rethost)
@@ -202,7 +212,8 @@ int abox_probe(abox_host **rethost, abox_error **reterr)
 	r = host_facts_read(&facts, reterr);
 	if (r < 0)
 		return r;
-	return host_new(&facts, rethost);
+	r = runsc_facts_read(&facts, &runsc, reterr);
+	return r < 0 ? r : host_new(&facts, &runsc, rethost);
 }
 
 abox_host *abox_host_ref(abox_host *host)

@@ -6,10 +6,10 @@
 
 #include <agentbox/probe.h>
 
-#include "probe/facts.h"
+#include "probe/runsc.h"
 
-/* Copies the facts. 0 or ABOX_E_MEMORY. */
-int host_new(const struct host_facts *facts, abox_host **ret);
+/* Copies the facts; runsc NULL: not looked at. 0 or ABOX_E_MEMORY. */
+int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, abox_host **ret);
 const struct host_facts *host_get_facts(const abox_host *host);
 
 #endif

@@ -3,7 +3,7 @@
  * Runs the rows of the contract: each through the C API and through the command, behind each wall that is there, as
  * whoever started it. Output is TAP; a failed row says what is wrong and keeps its folder with --keep.
  *
- * Usage: contract-runner --agentbox PROGRAM --probe PROGRAM [--only TEXT] [--keep] FILE.json...
+ * Usage: contract-runner --agentbox PROGRAM --probe PROGRAM [--wall NAME] [--only TEXT] [--keep] FILE.json...
  */
 #include <errno.h>
 #include <ftw.h>
@@ -76,6 +76,8 @@ static void expect_exit_code(const struct outcome *outcome, struct complaints *c
 			 : !strcmp(code, "EXEC_FORMAT") || !strcmp(code, "EXEC_INTERPRETER") ? 126 : 125;
 	else if (cause && (!strcmp(cause, "timeout") || !strcmp(cause, "idle")))
 		wanted = 124;
+	else if (cause && !strcmp(cause, "wall_lost"))
+		wanted = 125;
 	else
 		wanted = signal_number > 0 ? 128 + signal_number : exit_code;
 	if (outcome->result && outcome->exit_code != wanted)
@@ -93,10 +95,30 @@ static int run_list(const json_t *commands, const char *tmp, struct complaints *
 	return 0;
 }
 
+static void drop_nulls(json_t *object)
+{
+	const char *name;
+	json_t *value;
+	void *next;
+
+	json_object_foreach_safe(object, next, name, value)
+		if (json_is_null(value))
+			json_object_del(object, name);
+}
+
+static const json_t *differs_of(const struct runner *runner, const json_t *row, const char *backend)
+{
+	const json_t *differs = json_object_get(row, backend);
+	const char *as = json_string_value(json_object_get(differs, "as"));
+
+	return as && strcmp(as, runner->plain ? "plain" : "root") != 0 ? NULL : differs;
+}
+
 static void run_part(const struct runner *runner, const json_t *part, const char *backend, const char *via, const char *tmp,
 	const char *name, struct complaints *complaints)
 {
 	const char *on = json_string_value(json_object_get(part, "on"));
+	const json_t *differs = differs_of(runner, part, backend);
 	json_t *spec = row_spec(runner, part, backend, tmp), *expect;
 	struct outcome outcome = { .exit_code = -1 };
 	struct complaints found = { 0 };
@@ -105,6 +127,8 @@ static void run_part(const struct runner *runner, const json_t *part, const char
 	mkdir(outcome.dir, 0755);
 	if (on && !strcmp(on, "host"))
 		run_on_host(part, &outcome);
+	else if (!strcmp(via, "shared"))
+		run_in_shared(runner->shared, part, &outcome);
 	else if (!strcmp(via, "api"))
 		run_through_api(part, spec, &outcome);
 	else
@@ -114,7 +138,10 @@ static void run_part(const struct runner *runner, const json_t *part, const char
 	if (!expect)
 		expect = json_object();
 	json_object_update(expect, json_object_get(part, runner->plain ? "expect_plain" : "expect_root"));
-	if (!outcome_refused(json_object_get(part, "refused"), runner->plain, &outcome))
+	json_object_update(expect, json_object_get(differs, "expect"));
+	drop_nulls(expect);
+	if (!outcome_refused(json_object_get(part, "refused"), runner->plain, &outcome) &&
+		!outcome_refused(json_object_get(differs, "refused"), runner->plain, &outcome))
 		expect_outcome(expect, &outcome, &found);
 	if (outcome.exit_code >= 0)
 		expect_exit_code(&outcome, &found);
@@ -175,10 +202,27 @@ static void print_complaints(const char *text)
 	putchar('\n');
 }
 
+/* Security of the suite: a wall that does otherwise must have said so, in the detail of the rule that is named. */
+static const char *announced(const struct runner *runner, const json_t *differs)
+{
+	const char *named = json_string_value(json_object_get(differs, "named"));
+	const json_t *rule;
+	size_t i;
+
+	json_array_foreach(runner->rules, i, rule) {
+		const char *name = json_string_value(json_object_get(rule, "name"));
+
+		if (named && name && !strcmp(name, named))
+			return json_string_value(json_object_get(rule, "detail"));
+	}
+	return NULL;
+}
+
 static void run_row(const struct runner *runner, const json_t *written, const char *backend, const char *via)
 {
 	const char *id = json_string_value(json_object_get(written, "id")), *what = NULL;
 	const char *missing = missing_of(written, &what), *background;
+	const json_t *differs = differs_of(runner, written, backend);
 	struct complaints complaints = { 0 };
 	pid_t other = -1;
 	char tmp[200];
@@ -187,6 +231,15 @@ static void run_row(const struct runner *runner, const json_t *written, const ch
 	n_rows++;
 	if (missing) {
 		printf("ok %u - %s/%s/%s # SKIP needs %s: %s\n", n_rows, backend, via, id, what, missing);
+		return;
+	}
+	if (differs && !announced(runner, differs)) {
+		printf("not ok %u - %s/%s/%s\n# the plan does not say that this wall does otherwise\n", n_rows, backend, via, id);
+		n_failed++;
+		return;
+	}
+	if (json_is_true(json_object_get(differs, "skip"))) {
+		printf("ok %u - %s/%s/%s # SKIP %s\n", n_rows, backend, via, id, announced(runner, differs));
 		return;
 	}
 	if (!make_folder(tmp, sizeof(tmp))) {
@@ -219,6 +272,26 @@ static void run_row(const struct runner *runner, const json_t *written, const ch
 	json_decref(row);
 }
 
+/* Whether the row can run in a box that others use: it asks nothing of box or host. */
+static bool can_share(const struct runner *runner, const json_t *row)
+{
+	static const char *const own[] = { "spec", "setup", "check", "background", "control" };
+	const char *via = json_string_value(json_object_get(row, "via"));
+
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		if (json_object_get(row, own[i]))
+			return false;
+	return runner->shared && (!via || !strcmp(via, "api"));
+}
+
+static void run_short(const struct runner *runner, const json_t *row, const char *backend)
+{
+	if (can_share(runner, row))
+		run_row(runner, row, backend, "shared");
+	else if (json_is_true(json_object_get(row, "every_wall")))
+		run_row(runner, row, backend, "api");
+}
+
 static void run_file(const struct runner *runner, const char *path, const char *backend)
 {
 	static const char *const ways[] = { "api", "cli" };
@@ -237,6 +310,10 @@ static void run_file(const struct runner *runner, const char *path, const char *
 
 		if (!id || (runner->only && !strstr(id, runner->only)) || !row_concerns(row, runner->plain))
 			continue;
+		if (!runner->full) {
+			run_short(runner, row, backend);
+			continue;
+		}
 		for (int way = 0; way < 2; way++)
 			if (!via || !strcmp(via, ways[way]))
 				run_row(runner, row, backend, ways[way]);
@@ -256,6 +333,52 @@ static bool backend_usable(const struct runner *runner, const char *backend)
 	return r == 0;
 }
 
+static json_t *rules_of(const struct runner *runner, const char *backend)
+{
+	char command[4200];
+	json_t *plan, *rules;
+	FILE *pipe;
+
+	snprintf(command, sizeof(command), "'%s' plan --json --backend %s", runner->agentbox, backend);
+	pipe = popen(command, "re");
+	plan = pipe ? json_loadf(pipe, 0, NULL) : NULL;
+	if (pipe)
+		pclose(pipe);
+	rules = json_incref(json_object_get(plan, "enforcement"));
+	json_decref(plan);
+	return rules;
+}
+
+/* All files behind one wall. */
+static void run_wall(struct runner *runner, const char *backend, char **files)
+{
+	bool slow = strcmp(backend, "namespaces") != 0;
+	json_t *spec = NULL;
+	char id[64];
+
+	runner->full = !slow || getenv("ABOX_TEST_LONG");
+	runner->rules = rules_of(runner, backend);
+	if (!runner->full) {
+		spec = row_spec(runner, NULL, backend, "/");
+		json_object_set_new(spec, "limits", json_pack("{s:s}", "wall", "1h"));
+		if (shared_start(spec, id, sizeof(id))) {
+			runner->shared = id;
+		} else {
+			printf("not ok %u - %s\n# the box that rows share does not start\n", ++n_rows, backend);
+			n_failed++;
+		}
+	}
+	for (; *files; files++)
+		run_file(runner, *files, backend);
+	if (runner->shared && !shared_stop()) {
+		printf("not ok %u - %s\n# the box that rows share does not stop\n", ++n_rows, backend);
+		n_failed++;
+	}
+	runner->shared = NULL;
+	json_decref(spec);
+	json_decref((json_t *)runner->rules);
+}
+
 int main(int argc, char **argv)
 {
 	struct runner runner = { .plain = geteuid() != 0 };
@@ -268,11 +391,13 @@ int main(int argc, char **argv)
 			runner.agentbox = argv[++first];
 		else if (!strcmp(argv[first], "--probe") && first + 1 < argc)
 			runner.probe = argv[++first];
+		else if (!strcmp(argv[first], "--wall") && first + 1 < argc)
+			runner.wall = argv[++first];
 		else if (!strcmp(argv[first], "--only") && first + 1 < argc)
 			runner.only = argv[++first];
 	}
 	if (!runner.agentbox || !runner.probe || first >= argc) {
-		fputs("usage: contract-runner --agentbox PROGRAM --probe PROGRAM [--only TEXT] [--keep] FILE...\n", stderr);
+		fputs("usage: contract-runner --agentbox PROGRAM --probe PROGRAM [--wall NAME] [--only TEXT] [--keep] FILE...\n", stderr);
 		return 2;
 	}
 	/* meson gives them relative to the build folder, and rows run elsewhere */
@@ -283,13 +408,18 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	for (size_t i = 0; i < sizeof(backends) / sizeof(backends[0]); i++) {
+		if (runner.wall && strcmp(runner.wall, backends[i]) != 0)
+			continue;
 		if (!backend_usable(&runner, backends[i])) {
 			printf("# %s is not usable here\n", backends[i]);
+			if (runner.wall)
+				printf("1..0 # SKIP %s is not usable here: agentbox doctor tells why\n", backends[i]);
+			if (runner.wall)
+				return 0;
 			continue;
 		}
 		n_backends++;
-		for (int file = first; file < argc; file++)
-			run_file(&runner, argv[file], backends[i]);
+		run_wall(&runner, backends[i], argv + first);
 	}
 	if (n_backends == 0) {
 		printf("not ok %u - no wall is usable here\n", ++n_rows);

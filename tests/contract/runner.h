@@ -19,6 +19,12 @@
  *   refused          who may get a refusal instead: { "as": "plain", "code": "UNSUPPORTED", "place": "/limits/memory" }
  *   control          a list of positive controls: { "on": "host" or "box", "command", "spec", "setup", "expect", "as" }
  *   via              "api" or "cli" when only one of them can do it
+ *   every_wall       true: also in the short run of a slow wall, in a box of its own
+ *   gvisor, microvm  where that wall does otherwise: { "named": a rule of its plan whose detail says so, "as": "plain" or "root"
+ *                    when only there, "expect": members that replace those of expect (null: none), "refused": as above,
+ *                    "skip": true when it cannot be asked }
+ *
+ * Behind the slow walls the short run is through the API only: rows that need no box of their own share one.
  *
  * ${TMP} is a fresh folder of the host, ${PROBE} the probe program inside the box, ${HOST_PROBE} on the host,
  * ${AGENTBOX} the command.
@@ -26,8 +32,12 @@
 struct runner {
 	const char *agentbox;	/* the command line program */
 	const char *probe;	/* the probe program, on the host */
+	const char *wall;	/* only behind this one; NULL: all that are there */
 	const char *only;	/* run rows whose id has this in it; NULL: all */
 	bool plain;
+	bool full;		/* behind slow walls too: every row in a box of its own, both ways */
+	const json_t *rules;	/* what the plan of this wall enforces, and how */
+	const char *shared;	/* id of the box that rows share; NULL: none */
 	bool keep;		/* leave the folders of failed rows */
 };
 
@@ -63,6 +73,9 @@ void outcome_clear(struct outcome *outcome);
 
 /* api.c, cli.c, host.c: run it, bounded in time; the outcome is always filled as far as it got */
 void run_through_api(const json_t *row, const json_t *spec, struct outcome *outcome);
+void run_in_shared(const char *id, const json_t *row, struct outcome *outcome);
+bool shared_start(const json_t *spec, char *retid, size_t size);	/* the box that rows share, ours until shared_stop() */
+bool shared_stop(void);
 void run_through_cli(const struct runner *runner, const json_t *row, const json_t *spec, struct outcome *outcome);
 void run_on_host(const json_t *row, struct outcome *outcome);
 int run_shell(const char *command, const char *cwd, struct complaints *complaints);	/* 0 when it ended with 0 */

@@ -79,10 +79,19 @@ Test(plan, least_spec_compiles)
 Test(plan, refuses_what_is_not_built)
 {
 	refused("{\"version\":1,\"network\":{\"mode\":\"open\"}}", ABOX_E_UNSUPPORTED, "/network/mode");
-	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNSUPPORTED, "/backend");
 	refused("{\"version\":1,\"isolation_floor\":\"microvm\"}", ABOX_E_UNSUPPORTED, "/isolation_floor");
 	cr_assert_eq(compile("{\"version\":1,\"workspace\":{\"on_success\":\"discard\"}}", NULL, NULL), 0);
 	cr_assert_eq(compile("{\"version\":1,\"network\":{\"mode\":\"none\"}}", NULL, NULL), 0);
+}
+
+/* A wall that is asked for and cannot be built is refused with its name; no weaker one is taken in its place. */
+Test(plan, never_takes_a_weaker_wall)
+{
+	setenv("ABOX_RUNSC", "/nonexistent/runsc", 1);
+	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNAVAILABLE, "gvisor");
+	refused("{\"version\":1,\"isolation_floor\":\"gvisor\"}", ABOX_E_UNAVAILABLE, "gvisor");
+	setenv("ABOX_RUNSC", "/bin/true", 1);	/* runs, and is no runsc */
+	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNAVAILABLE, "gvisor");
 }
 
 /* A source that is not there is named with its place; one that is there compiles. */

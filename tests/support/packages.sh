@@ -11,7 +11,7 @@ if [ "$(uname -m)" = x86_64 ]; then
 fi
 
 # Programs that rows of the tests run, and the package to take where none of that name is there.
-test_programs="spin:spin zsh:zsh node:nodejs java:default-jre-headless chromium:chromium"
+test_programs="spin:spin zsh:zsh node:nodejs java:default-jre-headless chromium:chromium runsc:runsc"
 
 missing_programs() {
 	for pair in "$@"; do

@@ -28,7 +28,8 @@ static int make_pipe(int ret[2], int ours, struct fault *fault)
 
 static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault)
 {
-	const struct guest_setup setup = { .hostname = plan->hostname, .filter = plan->filter, .filter_len = plan->filter_len };
+	const struct guest_setup setup = { .hostname = plan->hostname, .filter = plan->filter, .filter_len = plan->filter_len,
+		.uid = plan->inside_uid, .gid = plan->inside_gid };
 	struct bridge bridge = { .name = "runsc", .scratch_fd = scratch_fd, .ready_usec = READY_USEC, .setup = &setup };
 	int in[2], out[2], err[2], r;
 

@@ -68,8 +68,13 @@ static int open_source(const struct flat_source *source, int root_fd, int *retfd
 static int idmap_source(const struct flat_plan *plan, const struct flat_source *source, int mount_fd,
 	uint32_t flags, struct fault *fault)
 {
-	struct id_range uids = { source->owner_uid, plan->base_uid + plan->inside_uid, 1 };
-	struct id_range gids = { source->owner_gid, plan->base_gid + plan->inside_gid, 1 };
+	/* The program of another wall makes files as root of the box and then gives them away: so that has an id there too,
+	 * the one that nobody of the host has. */
+	const struct id_range uids[] = { { source->owner_uid, plan->base_uid + plan->inside_uid, 1 },
+		{ plan->base_uid, plan->base_uid, 1 } };
+	const struct id_range gids[] = { { source->owner_gid, plan->base_gid + plan->inside_gid, 1 },
+		{ plan->base_gid, plan->base_gid, 1 } };
+	size_t n = flat_has_program(plan) && plan->inside_uid && plan->inside_gid ? 2 : 1;
 	/* making the namespace costs a process: most boxes have one owner, so the last one is kept */
 	static int cached_fd = -EBADF;
 	static uint32_t cached_uid, cached_gid;
@@ -77,7 +82,7 @@ static int idmap_source(const struct flat_plan *plan, const struct flat_source *
 
 	if (cached_fd < 0 || cached_uid != source->owner_uid || cached_gid != source->owner_gid) {
 		cached_fd = fd_close(cached_fd);
-		r = userns_new_idmap(&uids, 1, &gids, 1, &cached_fd, fault);
+		r = userns_new_idmap(uids, n, gids, n, &cached_fd, fault);
 		if (r < 0)
 			return r;
 		cached_uid = source->owner_uid;
