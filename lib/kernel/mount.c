@@ -198,6 +198,16 @@ int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, cons
 	return new_mount("tmpfs", list, ELEMENTSOF(list), attributes, place, retmount_fd, fault);
 }
 
+int mount_new_ext4(
+	const char *device, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	const struct option list[] = {
+		{ "source", device, -EBADF }, { "discard", NULL, -EBADF }, { "noinit_itable", NULL, -EBADF },
+	};
+
+	return new_mount("ext4", list, ELEMENTSOF(list), attributes, place, retmount_fd, fault);
+}
+
 int mount_new_proc(
 	uint32_t proc_flags, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
 {

@@ -51,6 +51,9 @@ struct mount_tmpfs {
 int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, const char *place,
 	int *retmount_fd, struct fault *fault);
 
+/* What is on a block device. The discarding of what was freed gives a file behind a loop device its holes back. */
+int mount_new_ext4(const char *device, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault);
+
 enum {
 	MOUNT_PROC_SUBSET_PID = 1 << 0,	/* nothing but /proc/PID: no sysctl, no kcore */
 	MOUNT_PROC_HIDEPID = 1 << 1,	/* other users' processes do not show */
