@@ -61,8 +61,10 @@ struct abox_workspace_options {
 	uint64_t ttl_usec;		/* gc removes it when it is older; 0: it stays until it is removed */
 	abox_workspace_progress_fn progress;	/* may be NULL */
 	void *progress_userdata;
+	uint64_t max_bytes;		/* of content that is unpacked or copied; 0: an archive's 64 GiB, else any */
+	uint64_t max_files;		/* likewise; 0: an archive's ten million, else any */
 };
-#define ABOX_WORKSPACE_OPTIONS_INIT { sizeof(struct abox_workspace_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define ABOX_WORKSPACE_OPTIONS_INIT { sizeof(struct abox_workspace_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** abox_workspace_options_init() - as ABOX_WORKSPACE_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_workspace_options_init(struct abox_workspace_options *options);

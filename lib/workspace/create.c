@@ -166,8 +166,11 @@ static int open_archive(const char *path, struct workspace_base *base, abox_erro
 static int build_copy(int from_fd, const struct abox_workspace_options *options, struct layer_build *build,
 	const struct layer_ids *ids, abox_error **reterr)
 {
-	struct tree_copy copy = {
-		.ids = *ids, .progress = options->progress, .userdata = options->progress_userdata};
+	struct tree_copy copy = {.ids = *ids,
+		.max_bytes = options->max_bytes,
+		.max_entries = options->max_files,
+		.progress = options->progress,
+		.userdata = options->progress_userdata};
 
 	build->ids = *ids;
 	return tree_copy(from_fd, build->data_fd, &copy, reterr);
@@ -287,6 +290,7 @@ static int create_archive(const struct abox_workspace_options *options, struct w
 	abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(layer_build_clear) struct layer_build base = LAYER_BUILD_INIT, whole = LAYER_BUILD_INIT;
+	struct archive_bounds bounds = {options->max_bytes, options->max_files};
 	_cleanup_(archive_lost_clear) struct archive_lost lost = {0};
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int r;
@@ -298,7 +302,7 @@ static int create_archive(const struct abox_workspace_options *options, struct w
 	if (r < 0)
 		return r;
 	base.ids = record->ids;
-	r = archive_extract(fd, base.data_fd, &base.ids, NULL, &lost, reterr);
+	r = archive_extract(fd, base.data_fd, &base.ids, &bounds, &lost, reterr);
 	if (r < 0)
 		return r;
 	record->mode = WORKSPACE_COPY;

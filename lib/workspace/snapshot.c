@@ -109,7 +109,7 @@ static int freeze_live(abox_workspace *workspace, const struct layer_record *lay
 }
 
 /* Whole trees, and layers that are in use: the snapshot is a copy, and the live layer stays what it is. */
-static int copy_live(abox_workspace *workspace, const struct abox_snapshot_options *options,
+static int copy_live(abox_workspace *workspace, int upper_fd, const struct abox_snapshot_options *options,
 	struct workspace_record *next, abox_error **reterr)
 {
 	bool direct = next->mode == WORKSPACE_DIRECT;
@@ -129,7 +129,7 @@ static int copy_live(abox_workspace *workspace, const struct abox_snapshot_optio
 		return r;
 	build.flavour = next->flavour;
 	build.ids = next->ids;
-	r = tree_copy(stack.top_fd, build.data_fd, &copy, reterr);
+	r = tree_copy(upper_fd >= 0 ? upper_fd : stack.top_fd, build.data_fd, &copy, reterr);
 	if (r < 0)
 		return r;
 	memcpy(layer.parent, next->parent, STORE_ID_BYTES);
@@ -184,7 +184,7 @@ static int take_snapshot(
 	if (r < 0)
 		return r;
 	if (next.mode == WORKSPACE_DIRECT || next.is_full)
-		return copy_live(workspace, options, &next, reterr);
+		return copy_live(workspace, -EBADF, options, &next, reterr);
 	return seal_and_freeze(workspace, options, &next, reterr);
 }
 
@@ -320,8 +320,8 @@ int abox_workspace_snapshot(abox_workspace *workspace, const struct abox_snapsho
 	return 0;
 }
 
-int workspace_snapshot_in_use(abox_workspace *workspace, const struct abox_snapshot_options *options,
-	char retid[STORE_ID_BYTES], abox_error **reterr)
+int workspace_snapshot_in_use(abox_workspace *workspace, int upper_fd,
+	const struct abox_snapshot_options *options, char retid[STORE_ID_BYTES], abox_error **reterr)
 {
 	static const struct abox_snapshot_options defaults = ABOX_SNAPSHOT_OPTIONS_INIT;
 	_cleanup_(workspace_record_clear) struct workspace_record next = {0};
@@ -336,7 +336,7 @@ int workspace_snapshot_in_use(abox_workspace *workspace, const struct abox_snaps
 			"the workspace has a snapshot of this name");
 	r = workspace_record_copy(&workspace->record, &next);
 	if (r >= 0)
-		r = copy_live(workspace, options, &next, reterr);
+		r = copy_live(workspace, upper_fd, options, &next, reterr);
 	if (r >= 0)
 		memcpy(retid, workspace->record.head, STORE_ID_BYTES);
 	return r;

@@ -143,9 +143,10 @@ int workspace_open_stack(abox_workspace *workspace, const char *snapshot, struct
 int workspace_begin_use(abox_workspace *workspace, abox_error **reterr);
 int workspace_end_use(abox_workspace *workspace, abox_error **reterr);
 /* A snapshot while a box has the workspace mounted and is frozen (or nothing writes): the change is copied, the live
- * layer stays what and where it is. Locked exclusively (by the holder, see workspace_adopt_lock()). */
+ * layer stays what and where it is. upper_fd: where the change lies, when not in the live layer (see below); else -EBADF.
+ * Locked exclusively (by the holder, see workspace_adopt_lock()). */
 struct abox_snapshot_options;
-int workspace_snapshot_in_use(abox_workspace *workspace, const struct abox_snapshot_options *options,
+int workspace_snapshot_in_use(abox_workspace *workspace, int upper_fd, const struct abox_snapshot_options *options,
 	char retid[STORE_ID_BYTES], abox_error **reterr);
 /* The tree as one detached mount: an overlay, or a clone where there is but one layer. `overlay_flags` and `attributes`
  * are those of kernel/mount.h; flavour and read-only (a snapshot) follow from the stack. For a box of root, whoever

@@ -622,7 +622,7 @@ static void in_use_body(struct scene *scene)
 	CALL(scene, workspace_adopt_lock(recorder, fd, &error));
 	workspace_unlock(workspace);
 	REFUSED(scene, ABOX_E_BUSY, workspace_lock(workspace, WORKSPACE_EXCLUSIVE, 0, &error));
-	CALL(scene, workspace_snapshot_in_use(recorder, NULL, snapshot, &error));
+	CALL(scene, workspace_snapshot_in_use(recorder, -EBADF, NULL, snapshot, &error));
 	workspace_unlock(recorder);
 	CHECK(scene, in_workspace(workspace, write_lines, "w f later") == 0);
 	CALL(scene, abox_workspace_fork(workspace, snapshot, NULL, &fork, &error));
