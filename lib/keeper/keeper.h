@@ -191,6 +191,8 @@ struct keeper {
 	void *workspace_memory;	/* its paths point into it */
 	struct text workspace_report;	/* what has become of it, JSON; empty for none */
 	bool workspace_kept;
+	bool layer_is_bounded;
+	int layer_fd;	/* of a bounded layer that is not in the scratch: says how full it is */
 
 	int state_fd;		/* STATE */
 	int boxes_fd, box_fd, lock_fd;

@@ -14,6 +14,8 @@
 
 #include <agentbox/command.h>
 
+#define LAYER_SPARE_BLOCKS 32
+
 static const char *const cause_names[] = {
 	[ABOX_CAUSE_NONE] = "none",
 	[ABOX_CAUSE_EXITED] = "exited",
@@ -61,16 +63,23 @@ static uint64_t forks_denied(const struct command *command, const struct cgroup_
 		after->n_pids_denied - command->before.n_pids_denied : 0;
 }
 
-static void note_disk(const struct command *command, struct command_result *result)
+/* An ext4 refuses a write that would need its last blocks for its own records: `spare` of them. */
+static void note_full(int fd, uint64_t spare, struct command_result *result)
 {
 	struct statfs fs;
 
-	if (command->keeper->scratch_fd < 0 || fstatfs(command->keeper->scratch_fd, &fs) < 0)
+	if (fd < 0 || fstatfs(fd, &fs) < 0)
 		return;
-	if (fs.f_bfree == 0)
+	if (fs.f_bavail <= spare)
 		result->limits_struck |= ABOX_LIMIT_DISK;
 	if (fs.f_ffree == 0)
 		result->limits_struck |= ABOX_LIMIT_INODES;
+}
+
+static void note_disk(const struct command *command, struct command_result *result)
+{
+	note_full(command->keeper->scratch_fd, 0, result);
+	note_full(command->keeper->layer_fd, LAYER_SPARE_BLOCKS, result);
 }
 
 static void explain_exit(const struct command *command, struct command_result *result)

@@ -95,6 +95,7 @@ static int guest_undo(struct keeper *keeper, struct fault *fault)
 	keeper_watch(keeper, &keeper->wall, 0);
 	keeper->guest.fd = keeper->wall.fd = -EBADF;
 	keeper->scratch_fd = fd_close(keeper->scratch_fd);
+	keeper->layer_fd = fd_close(keeper->layer_fd);
 	return keeper->backend->stop(&keeper->backend_wall, KILL_TIMEOUT_USEC, fault);
 }
 

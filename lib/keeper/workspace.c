@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +125,8 @@ static int take_opened(struct keeper *keeper, struct answer *answer, struct faul
 	struct flat_workspace *workspace = &keeper->workspace;
 	struct pack_reader *reader = &answer->reader;
 	const char *id = unpack_string(reader);
-	bool mounted = unpack_u8(reader);
+	uint8_t how = unpack_u8(reader);
+	bool mounted = how != 0;
 
 	snprintf(keeper->workspace_id, sizeof(keeper->workspace_id), "%s", id);
 	if (!mounted) {
@@ -143,6 +145,7 @@ static int take_opened(struct keeper *keeper, struct answer *answer, struct faul
 	workspace->lock_fd = answer->fds[0];
 	if (mounted)
 		workspace->mount_fd = answer->fds[1];
+	keeper->layer_is_bounded = how == 2;
 	answer->n_fds = 0;
 	keeper->workspace_memory = answer->data;
 	answer->data = NULL;
@@ -173,20 +176,46 @@ int workspace_begin(struct keeper *keeper, struct fault *fault)
 	return r < 0 ? fault->code : 0;
 }
 
+/* Where the guest has laid a layer in the scratch over what the recorder has opened: what the box writes lies there. */
+static int open_upper(const struct keeper *keeper)
+{
+	const struct flat_plan *plan = &keeper->plan;
+
+	for (uint32_t i = 0; i < plan->n_steps; i++) {
+		const struct flat_step *step = &plan->steps[i];
+
+		int fd;
+
+		if (step->op != FLAT_OP_OVERLAY || plan->sources[step->source].kind != FLAT_WORKSPACE)
+			continue;
+		fd = openat(keeper->scratch_fd, "workspace/upper",
+			O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		return fd < 0 ? (errno == ENOENT ? -ENODEV : -errno) : fd;
+	}
+	return -ENOENT;
+}
+
 /* So that the recorder knows when nobody writes any more, should the keeper be killed. */
 int workspace_tell_wall(struct keeper *keeper, struct fault *fault)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	int r;
+	_cleanup_(fd_closep) int upper_fd = -EBADF;
+	int fds[2], r;
 
 	if (!keeper->workspace_id[0])
 		return 0;
-	keeper->workspace.mount_fd = fd_close(keeper->workspace.mount_fd); /* the box has it */
+	if (keeper->layer_is_bounded) /* the box has the mount; here it serves to ask how full it is */
+		keeper->layer_fd = steal_fd(keeper->workspace.mount_fd);
+	keeper->workspace.mount_fd = fd_close(keeper->workspace.mount_fd);
+	upper_fd = open_upper(keeper);
+	if (upper_fd < 0 && upper_fd != -ENOENT)
+		return fault_set(fault, ABOX_E_SYSTEM, -upper_fd, "workspace", "its bounded layer cannot be opened");
 	begin_request(&writer, RECORDER_WALL);
+	fds[0] = keeper->backend_wall.pidfd;
+	fds[1] = upper_fd;
 	r = writer.failed ? -ENOMEM
-			  : socket_send_until(keeper->recorder.fd, writer.data, writer.len,
-				    &keeper->backend_wall.pidfd, 1,
-				    clock_deadline(clock_monotonic_usec(), SEND_USEC));
+			  : socket_send_until(keeper->recorder.fd, writer.data, writer.len, fds,
+				    upper_fd >= 0 ? 2 : 1, clock_deadline(clock_monotonic_usec(), SEND_USEC));
 	return r < 0 ? lost(fault, -r) : 0;
 }
 

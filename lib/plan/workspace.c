@@ -32,6 +32,7 @@
 #include "plan/protect.h"
 #include "workspace/change.h"
 #include "workspace/layer.h"
+#include "workspace/quota.h"
 #include "workspace/workspace.h"
 
 #define WORKSPACE "/workspace"
@@ -59,6 +60,7 @@ struct choice {
 	const char *base; /* folder of the host below the layers; NULL for none */
 	struct layer_stack stack; /* of a workspace or snapshot: what it shows, for protection */
 	struct stack_views views;
+	bool is_bounded; /* the layer of the box has a filesystem of its own */
 	struct text layers; /* elements of a JSON array, uppermost first */
 };
 
@@ -345,6 +347,34 @@ static void unlimited(struct plan_builder *builder, const char *detail)
 						 .detail = detail });
 }
 
+/* A limit that was written bounds the layer of the box, where there are layers. */
+static bool wants_bound(const struct plan_builder *builder, const struct choice *choice)
+{
+	return choice->mode != SPEC_WORKSPACE_DIRECT && !choice->is_whole && builder->facts->overlay &&
+	       (spec_written(builder->spec, "/limits/disk") || spec_written(builder->spec, "/limits/inodes"));
+}
+
+static void tell_bounded(struct plan_builder *builder)
+{
+	static const char *const names[] = { "limits.disk", "limits.inodes" };
+	static const char *const keys[] = { "/limits/disk", "/limits/inodes" };
+	const char *why;
+	enum quota_kind kind = quota_kind_here(&why);
+	const char *by = kind == QUOTA_IMAGE    ? "kernel: an ext4 of its own for /workspace, on a loop device"
+			 : kind == QUOTA_MEMORY ? "kernel: a tmpfs of its own for /workspace"
+						: "kernel: one tmpfs for every writable place, also /workspace";
+
+	for (size_t i = 0; i < ELEMENTSOF(names); i++)
+		enforcement_add(builder, &(struct enforcement){
+			.name = names[i],
+			.by = by,
+			.pointer = keys[i],
+			.required = spec_written(builder->spec, "%s", keys[i]),
+			.detail = builder_text(builder,
+				"what survives is copied into the workspace at the end; it is lost when every process of the box is killed%s%s",
+				why ? "; in memory: " : "", why ? why : "") });
+}
+
 static void put_overlay(struct plan_builder *builder, int32_t source)
 {
 	builder_parents(builder, WORKSPACE, true);
@@ -393,8 +423,15 @@ static int put_stored(struct plan_builder *builder, struct choice *choice, abox_
 				"the files of a workspace that is kept belong to user %d in a box of root",
 				SPEC_UID_AGENT),
 			"leave \"user\" out, or start the box as the owner of the files");
-	source.path = choice->base ? choice->base : "workspace";
-	builder_bind(builder, builder_source(builder, &source), WORKSPACE, 0);
+	source.path = choice->base ? choice->base : WORKSPACE;
+	if (choice->is_bounded && quota_kind_here(NULL) == QUOTA_GUEST)
+		put_overlay(builder, builder_source(builder, &source));
+	else
+		builder_bind(builder, builder_source(builder, &source), WORKSPACE, 0);
+	if (choice->is_bounded) {
+		tell_bounded(builder);
+		return 0;
+	}
 	unlimited(builder,
 		choice->mode == SPEC_WORKSPACE_DIRECT
 			? "/workspace is a folder of the host that is written directly, without a quota"
@@ -534,6 +571,10 @@ static int make_order(struct plan_builder *builder, struct choice *choice, bool 
 		add_patterns(builder, &text, class_names[i]);
 	if (is_stored)
 		add_mask(builder, &text);
+	if (choice->is_bounded)
+		text_printf(&text, ",\"quota\":{\"bytes\":%llu,\"inodes\":%llu}",
+			(unsigned long long)spec_u64(builder->spec, "/limits/disk"),
+			(unsigned long long)spec_u64(builder->spec, "/limits/inodes"));
 	text_printf(
 		&text, ",\"ttl_usec\":%llu,\"secrets\":%zu}", (unsigned long long)ttl, builder->n_secrets);
 	if (choice->layers.failed)
@@ -595,6 +636,7 @@ int plan_build_workspace(struct plan_builder *builder, abox_error **reterr)
 	is_stored = !is_in_memory(&choice) && !(choice.mode == SPEC_WORKSPACE_DIRECT &&
 						      choice.kind == SPEC_SOURCE_DIR && !choice.survives);
 	if (is_stored) {
+		choice.is_bounded = wants_bound(builder, &choice);
 		r = take_secrets(builder);
 		if (r >= 0)
 			r = put_stored(builder, &choice, reterr);

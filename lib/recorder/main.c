@@ -281,7 +281,7 @@ static int answer_opened(
 	pack_u32(&writer, RECORDER_OK);
 	pack_u32(&writer, serial);
 	pack_string(&writer, workspace_id(recorder->keeping.workspace));
-	pack_u8(&writer, opened->mount_fd >= 0);
+	pack_u8(&writer, opened->mount_fd < 0 ? 0 : recorder->keeping.quota.upper_fd < 0 ? 1 : 2);
 	if (opened->mount_fd < 0) {
 		bool whole = stack->is_full || stack->n_lowers == 0 ||
 			     workspace_mode(recorder->keeping.workspace) == WORKSPACE_DIRECT;
@@ -390,6 +390,8 @@ static int serve_keeper(struct recorder *recorder)
 	for (size_t i = 0; i < n_fds; i++) {
 		if (type == RECORDER_WALL && i == 0 && recorder->wall_fd < 0)
 			recorder->wall_fd = fds[i];
+		else if (type == RECORDER_WALL && i == 1 && recorder->keeping.quota.upper_fd < 0)
+			recorder->keeping.quota.upper_fd = fds[i];
 		else
 			fd_close(fds[i]);
 	}
@@ -474,7 +476,7 @@ static void settle_alone(struct recorder *recorder, char **retjson)
 
 int main(void)
 {
-	static struct recorder recorder = { .wall_fd = -EBADF };
+	static struct recorder recorder = { .wall_fd = -EBADF, .keeping.quota = QUOTA_INIT };
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 	_cleanup_(freep) char *settled = NULL;
 	uint64_t seq;

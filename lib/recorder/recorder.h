@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "recorder/wire.h"
+#include "workspace/quota.h"
 #include "workspace/settle.h"
 
 /* What the plan has ordered, and what has become of it. */
@@ -20,6 +21,7 @@ struct keeping {
 	bool secrets_unknown; /* there were some, and whoever knew them is dead */
 	char *box, *task, *plan; /* provenance */
 
+	struct quota quota; /* where the box writes, when its layer is bounded */
 	abox_workspace *workspace; /* open and locked from begin to the end of this process */
 	bool is_brief; /* made for this box */
 	bool settled;

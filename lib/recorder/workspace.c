@@ -66,7 +66,8 @@ void keeping_clear(struct keeping *keeping)
 	free(keeping->box);
 	free(keeping->task);
 	free(keeping->plan);
-	*keeping = (struct keeping){ 0 };
+	quota_clear(&keeping->quota);
+	*keeping = (struct keeping){ .quota = QUOTA_INIT };
 }
 
 static int parse_order(struct keeping *keeping, const char *text, abox_error **reterr)
@@ -110,6 +111,12 @@ int keeping_read_order(struct keeping *keeping, int order_fd, abox_error **reter
 		r = error_set(reterr, ABOX_E_PROTOCOL, STAGE, "order", "is not what it must be");
 	memfd_unmap(data, len);
 	return r;
+}
+
+/* NULL when the layer of the box is not bounded. */
+static const struct json *quota_of(const struct keeping *keeping)
+{
+	return json_member(keeping->order, "quota");
 }
 
 static const char *order_text(const struct keeping *keeping, const char *name)
@@ -192,6 +199,9 @@ static int make(struct keeping *keeping, abox_error **reterr)
 								     : order_text(keeping, "path");
 	options.task = keeping->task[0] ? keeping->task : NULL;
 	options.ttl_usec = BRIEF_TTL_USEC;
+	/* what comes in counts as what is written */
+	options.max_bytes = (uint64_t)json_number(json_member(quota_of(keeping), "bytes"));
+	options.max_files = (uint64_t)json_number(json_member(quota_of(keeping), "inodes"));
 	keeping->is_brief = true;
 	if (options.source_kind == ABOX_SOURCE_SNAPSHOT) /* as what it comes from */
 		return abox_workspace_create(&options, &keeping->workspace, reterr);
@@ -208,7 +218,7 @@ static int make(struct keeping *keeping, abox_error **reterr)
 static int set_apart(struct keeping *keeping, abox_error **reterr)
 {
 	const struct workspace_record *record = &keeping->workspace->record;
-	bool may_discard = false;
+	bool may_discard = quota_of(keeping) != NULL;
 
 	for (enum recorder_end end = 0; end < RECORDER_N_ENDS; end++) {
 		const char *action = action_of(keeping, end);
@@ -351,6 +361,17 @@ static int mask_one(const struct layer_ids *ids, int mask_fd, const struct json 
 	return MIN(fd, 0);
 }
 
+/* The guest of a plain user makes the bounded layer itself, above what is mounted here. */
+static int bound_layer(struct keeping *keeping, struct opened *opened, abox_error **reterr)
+{
+	const struct json *quota = quota_of(keeping);
+
+	if (!quota || quota_kind_here(NULL) == QUOTA_GUEST)
+		return 0;
+	return quota_open(keeping->workspace, (uint64_t)json_number(json_member(quota, "bytes")),
+		(uint64_t)json_number(json_member(quota, "inodes")), &opened->stack, &keeping->quota, reterr);
+}
+
 /* Names that are protected and not there come from a layer below everything else, where no change shows them.
  */
 static int add_mask(struct keeping *keeping, struct opened *opened, abox_error **reterr)
@@ -399,6 +420,8 @@ int keeping_begin(struct keeping *keeping, struct opened *ret, abox_error **rete
 	if (r >= 0)
 		r = show_base(keeping, &opened.stack, reterr);
 	if (r >= 0)
+		r = bound_layer(keeping, &opened, reterr);
+	if (r >= 0)
 		r = add_mask(keeping, &opened, reterr);
 	if (r >= 0 && layer_process_is_root())
 		r = mount_as_root(keeping, &opened, reterr);
@@ -437,11 +460,20 @@ int keeping_snapshot(struct keeping *keeping, const struct abox_snapshot_options
 	r = fill_gate(keeping, &never, &secrets, &rules);
 	if (r >= 0)
 		r = workspace_open_stack(keeping->workspace, NULL, &stack, reterr);
+	if (r >= 0 && keeping->quota.upper_fd >= 0) {
+		fd_close(stack.top_fd);
+		stack.top_fd = fcntl(keeping->quota.upper_fd, F_DUPFD_CLOEXEC, 3);
+		if (stack.top_fd < 0)
+			return error_set_errno(
+				reterr, ABOX_E_SYSTEM, STAGE, "bounded layer", errno, "cannot be opened");
+	}
 	if (r >= 0)
 		r = stack_views_init(&stack, &views);
 	if (r >= 0)
 		r = scan_view(&views.now, 1, &rules, reterr);
-	return r < 0 ? r : workspace_snapshot_in_use(keeping->workspace, options, retid, reterr);
+	return r < 0 ? r
+		     : workspace_snapshot_in_use(
+			       keeping->workspace, keeping->quota.upper_fd, options, retid, reterr);
 }
 
 /* -- settle -- */
@@ -663,6 +695,22 @@ static int tell_left(const struct keeping *keeping, const abox_error *error, int
 	return text_take(&text, ret);
 }
 
+/* What the box has written into a layer elsewhere comes into the store, unless nobody wants it. */
+static int take_bounded(struct settling *settling, abox_error **reterr)
+{
+	struct keeping *keeping = settling->keeping;
+	int r;
+
+	if (!quota_of(keeping) || settling->is_unborn || strcmp(settling->action, "discard") == 0)
+		return 0;
+	if (keeping->quota.upper_fd < 0)
+		return error_set(reterr, ABOX_E_DAMAGED, STAGE, keeping->box,
+			"what it wrote lay in a bounded layer, and has gone with the processes that held it");
+	r = workspace_replace_live(keeping->workspace, keeping->quota.upper_fd, reterr);
+	quota_clear(&keeping->quota);
+	return r;
+}
+
 int keeping_settle(
 	struct keeping *keeping, enum recorder_end end, const char *evidence, char **retjson, char **retleft)
 {
@@ -676,6 +724,8 @@ int keeping_settle(
 
 	*retjson = *retleft = NULL;
 	r = set_user(keeping, end_names[end], &error);
+	if (r >= 0)
+		r = take_bounded(&settling, &error);
 	if (r >= 0)
 		r = carry_out(&settling, &error);
 	if (r == ABOX_E_DENIED)

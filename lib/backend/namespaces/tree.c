@@ -378,9 +378,10 @@ static int new_overlay(const struct tree *tree, const struct flat_step *step, in
 	struct flat_step inner = *step;
 	int r;
 
-	inner.mode = 0700;
 	inner.attr &= ~(uint32_t)FLAT_ATTR_OWNER_BOX;
+	inner.mode = 0711; /* the keeper, who may be another user there, reads the upper */
 	r = scratch_folder(tree, &inner, tree->scratch_fd, step->name, &base_fd, fault);
+	inner.mode = 0700;
 	if (r == 0)
 		r = scratch_folder(tree, step, base_fd, "upper", &upper_fd, fault);
 	if (r == 0)
