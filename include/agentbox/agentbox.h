@@ -7,6 +7,7 @@
 #include <agentbox/command.h>
 #include <agentbox/effect.h>
 #include <agentbox/error.h>
+#include <agentbox/file.h>
 #include <agentbox/journal.h>
 #include <agentbox/network.h>
 #include <agentbox/plan.h>

@@ -38,6 +38,18 @@ typedef struct abox_workspace abox_workspace;
 #define ABOX_FOREVER UINT64_MAX
 
 /**
+ * abox_progress_fn - told about ten times a second how far something long has come
+ * @userdata:  as given
+ * @entries:   files and folders so far
+ * @bytes:     bytes of content so far
+ *
+ * Called on the thread that called the function which takes so long.
+ *
+ * Return:   0, or a negative number to end it: the function then answers ABOX_E_CANCELED
+ */
+typedef int (*abox_progress_fn)(void *userdata, uint64_t entries, uint64_t bytes);
+
+/**
  * abox_free() - release text or bytes that the library returned in a `char **ret...` parameter
  * @memory:   may be NULL
  *

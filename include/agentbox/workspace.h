@@ -38,18 +38,6 @@ enum {
 	ABOX_WORKSPACE_NO_OVERLAY = 1 << 0	/* mode copy: whole trees, for hosts where no overlay can be mounted */
 };
 
-/**
- * abox_workspace_progress_fn - told about ten times a second how far a copy has come
- * @userdata:  as given
- * @entries:   files and folders so far
- * @bytes:     bytes of content so far
- *
- * Called on the thread that called the function which copies.
- *
- * Return:   0, or a negative number to end it: the function then answers ABOX_E_CANCELED and leaves nothing behind
- */
-typedef int (*abox_workspace_progress_fn)(void *userdata, uint64_t entries, uint64_t bytes);
-
 struct abox_workspace_options {
 	size_t size;			/* sizeof(struct abox_workspace_options) */
 	uint32_t source_kind;		/* enum abox_source_kind */
@@ -59,7 +47,7 @@ struct abox_workspace_options {
 	const char *name;		/* unique among the user's workspaces; may be NULL */
 	const char *task;		/* id of the task it belongs to; may be NULL */
 	uint64_t ttl_usec;		/* gc removes it when it is older; 0: it stays until it is removed */
-	abox_workspace_progress_fn progress;	/* may be NULL */
+	abox_progress_fn progress;	/* may be NULL; an end by it leaves nothing behind */
 	void *progress_userdata;
 	uint64_t max_bytes;		/* of content that is unpacked or copied; 0: an archive's 64 GiB, else any */
 	uint64_t max_files;		/* likewise; 0: an archive's ten million, else any */

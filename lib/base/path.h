@@ -40,5 +40,7 @@ int path_join(const char *directory, const char *name, char **retpath);
 /* Removes everything below and including `name` in dir_fd by descriptor recursion: any depth, odd modes,
  * never through a link, never across a mount. 0 or the first -errno, having gone on past failures. */
 int path_remove_tree(int dir_fd, const char *name);
+/* The same, calling tick before each entry; a negative answer ends it and goes up. */
+int path_remove_tree_ticking(int dir_fd, const char *name, int (*tick)(void *userdata), void *userdata);
 
 #endif

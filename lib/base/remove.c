@@ -27,6 +27,9 @@ struct removal {
 	uint64_t mnt_id;
 	uint32_t n_lifted;
 	int first_error;
+	int (*tick)(void *userdata);	/* may be NULL */
+	void *userdata;
+	bool stopped;
 };
 
 static void note(struct removal *removal, int r)
@@ -116,6 +119,18 @@ static int remove_directory(struct removal *removal, int dir_fd, const char *nam
 	return unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT ? -errno : 0;
 }
 
+/* What the tick answers ends it all, and is what is told. */
+static bool goes_on(struct removal *removal)
+{
+	int r = !removal->stopped && removal->tick ? removal->tick(removal->userdata) : 0;
+
+	if (r < 0) {
+		removal->stopped = true;
+		removal->first_error = r;
+	}
+	return !removal->stopped;
+}
+
 static int remove_entry(struct removal *removal, int dir_fd, const char *name, unsigned int depth)
 {
 	if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
@@ -142,13 +157,13 @@ static void remove_entries(struct removal *removal, int dir_fd, unsigned int dep
 		fd_close(dir_fd);
 		return;
 	}
-	for (int pass = 0; pass < MAX_PASSES && removed; pass++) {
+	for (int pass = 0; pass < MAX_PASSES && removed && !removal->stopped; pass++) {
 		struct dirent *entry;
 
 		removed = false;
 		first = 0;
 		rewinddir(dir);
-		while ((entry = readdir(dir))) {
+		while (goes_on(removal) && (entry = readdir(dir))) {
 			int r;
 
 			if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
@@ -166,7 +181,12 @@ static void remove_entries(struct removal *removal, int dir_fd, unsigned int dep
 
 int path_remove_tree(int dir_fd, const char *name)
 {
-	struct removal removal = { .top_fd = -EBADF };
+	return path_remove_tree_ticking(dir_fd, name, NULL, NULL);
+}
+
+int path_remove_tree_ticking(int dir_fd, const char *name, int (*tick)(void *userdata), void *userdata)
+{
+	struct removal removal = { .top_fd = -EBADF, .tick = tick, .userdata = userdata };
 	int r;
 
 	if (name[0] == 0 || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)

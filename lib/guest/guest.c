@@ -10,12 +10,14 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <agentbox/error.h>
 
 #include "base/fd.h"
+#include "file/serve.h"
 #include "guest/network.h"
 #include "kernel/compat.h"
 
@@ -180,6 +182,54 @@ static void handle_signal_all(const struct guest_message *message)
 	}
 }
 
+_noreturn_ static void serve_files(int fd, bool writes, uid_t uid, gid_t gid)
+{
+	_cleanup_(fd_closep) int root_fd = -EBADF;
+	struct fault fault;
+	int r = 0;
+
+	fault_init(&fault, ABOX_STAGE_FILE);
+	prctl(PR_SET_NAME, "agentbox-files");
+	/* Security: nothing of the guest's stays open in a process that works on files of the box */
+	if (dup3(fd, GUEST_FD_CHANNEL, O_CLOEXEC) < 0 || sys_close_range(GUEST_FD_CHANNEL + 1, ~0U, 0) < 0)
+		_exit(1);
+	root_fd = open(GUEST_WORKSPACE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (root_fd < 0)
+		r = fault_set(&fault, ABOX_E_NOT_FOUND, errno, GUEST_WORKSPACE, "the box has no workspace");
+	if (r == 0)
+		r = file_serve_confine(uid, gid, &fault);
+	if (r < 0)
+		file_serve_fault(GUEST_FD_CHANNEL, &fault);
+	else
+		file_serve(GUEST_FD_CHANNEL, root_fd, writes);
+	_exit(0);
+}
+
+/* A process of its own: a guest that waits for a disk would hold up every command. It ends with its socket, is reaped
+ * as an orphan would be, and is a likelier victim than the guest where memory runs out. */
+static void handle_files(const struct guest_message *message)
+{
+	struct sys_clone_args args = { .exit_signal = SIGCHLD };
+	struct pack_reader body = message->body;
+	uint8_t writes = unpack_u8(&body);
+	uint32_t uid = unpack_u32(&body), gid = unpack_u32(&body);
+	struct fault fault;
+	long pid;
+
+	if (!unpack_done(&body) || message->n_fds != 1)
+		return;
+	oom_score(COMMANDS_OOM_SCORE);
+	pid = sys_clone3(&args);
+	if (pid == 0)
+		serve_files(message->fds[0], writes, uid, gid);
+	oom_score("0");
+	if (pid > 0)
+		return;
+	fault_init(&fault, ABOX_STAGE_FILE);
+	fault_set(&fault, ABOX_E_LIMIT, errno, "files", "the box has no room for one more process");
+	file_serve_fault(message->fds[0], &fault);
+}
+
 static void handle_packet(void)
 {
 	struct guest_message message;
@@ -194,6 +244,8 @@ static void handle_packet(void)
 			guest_die("cannot answer the keeper");
 	} else if (message.type == GUEST_SIGNAL_ALL) {
 		handle_signal_all(&message);
+	} else if (message.type == GUEST_FILES) {
+		handle_files(&message);
 	} else if (message.type == GUEST_END) {
 		_exit(0);
 	} else {

@@ -44,6 +44,8 @@ struct guest_box {
 	bool tied_signals;	/* a signalfd is of who made it, not of who reads it (gVisor): each makes its own */
 };
 
+#define GUEST_WORKSPACE "/workspace"	/* whose files are served */
+
 /* Enters the loop; GUEST_READY has been sent. Returns never. */
 _noreturn_ void guest_run(const struct guest_box *box);
 

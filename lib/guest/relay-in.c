@@ -53,7 +53,7 @@ static int open_pair(uint32_t kind, int *retours, int *rettheirs)
 {
 	int pair[2];
 
-	if (kind == RELAY_TERMINAL) {
+	if (kind == RELAY_TERMINAL || kind == RELAY_SOCKET) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 			return -errno;
 	} else if (pipe2(pair, O_CLOEXEC) < 0) {
@@ -84,7 +84,7 @@ static int open_stream(struct relay *relay, uint32_t id, uint32_t kind)
 	stream = relay_stream_new(relay, id, ours, 0);
 	stream->source = kind != RELAY_INPUT;
 	stream->sink = kind != RELAY_OUTPUT;
-	stream->terminal = kind == RELAY_TERMINAL;
+	stream->terminal = kind == RELAY_TERMINAL || kind == RELAY_SOCKET;
 	return add_coming(relay, theirs, id);
 }
 
@@ -119,7 +119,7 @@ static int take_fd(struct relay *relay, const struct relay_frame *frame)
 	struct pack_reader reader = PACK_READER(frame->payload, frame->len);
 	uint32_t kind = unpack_u32(&reader);
 
-	if (!unpack_done(&reader) || kind < RELAY_INPUT || kind > RELAY_FILE)
+	if (!unpack_done(&reader) || kind < RELAY_INPUT || kind > RELAY_SOCKET)
 		return -EPROTO;
 	/* Security: the box hands over nothing but the other end of a terminal */
 	if ((kind == RELAY_TERMINAL) == relay->inside)

@@ -125,6 +125,8 @@ static int sort_fds(struct relay *relay, struct guest_message *message)
 
 	if (message->type == GUEST_SPAWN && !relay->inside)
 		return sort_spawn(sending, message);
+	if (message->type == GUEST_FILES && !relay->inside && message->n_fds)
+		add(sending, message, 0, RELAY_SOCKET);
 	if (message->type == GUEST_SPAWNED && relay->inside && message->n_fds)
 		add(sending, message, 0, RELAY_TERMINAL);
 	return 0;
@@ -168,6 +170,8 @@ int relay_take_local(struct relay *relay)
 		r = refuse(relay, message.command);
 	} else if (relay->network && (message.type == GUEST_LISTEN || message.type == GUEST_SOCKET)) {
 		r = guest_network_handle(relay->network, relay->local_fd, &message);
+	} else if (message.type == GUEST_FILES && !relay->inside && relay->n_streams == RELAY_STREAMS) {
+		/* whoever holds the other end sees it closed */
 	} else if ((message.type == GUEST_EXITED || message.type == GUEST_TREE_GONE) && relay->inside &&
 		   relay->n_held < RELAY_HELD && message.body.len <= sizeof(relay->held->packet)) {
 		struct relay_held *held = &relay->held[relay->n_held++];
@@ -223,13 +227,13 @@ static bool announce(struct relay *relay, int *fd, uint32_t kind)
 	stream = relay_stream_new(relay, id, *fd, sending->command);
 	if (!stream)
 		return true;	/* cannot be: there was room for all of a message */
-	/* the master is the guest's copy, which it has closed: nobody else uses that open file */
-	if (kind == RELAY_TERMINAL && fcntl(*fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
+	/* the master is the guest's copy, which it has closed, as has the library the socket: nobody else uses that open file */
+	if ((kind == RELAY_TERMINAL || kind == RELAY_SOCKET) && fcntl(*fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0)
 		return true;
 	*fd = -EBADF;
 	stream->source = kind != RELAY_OUTPUT;
 	stream->sink = kind != RELAY_INPUT;
-	stream->terminal = kind == RELAY_TERMINAL;
+	stream->terminal = kind == RELAY_TERMINAL || kind == RELAY_SOCKET;
 	return true;
 }
 

@@ -123,6 +123,8 @@ static void serve_streams(struct relay *relay, size_t n)
 			stream->sink = false;
 			stream->shut_owed = true;
 			stream->fd = fd_close(stream->fd);
+		} else if (stream->sink && (events & POLLHUP) && stream->terminal && !relay->inside) {
+			stream->sink = false;	/* closed outside, which nothing from inside can reach any more */
 		}
 		if (stream->source && (events & (POLLIN | POLLHUP | POLLERR)))
 			relay_stream_pull(relay, stream);

@@ -33,6 +33,7 @@ enum relay_kind {
 	RELAY_TERMINAL = 3,	/* both ways; from the inside only */
 	RELAY_SAME = 4,		/* the descriptor before it once more */
 	RELAY_FILE = 5,		/* a sealed memory file of the blob; to the inside only */
+	RELAY_SOCKET = 6,	/* both ways; to the inside only */
 };
 
 #define RELAY_HEAD 12
@@ -57,7 +58,7 @@ struct relay_stream {
 	uint32_t id;
 	uint32_t command;
 	int fd;
-	bool terminal;
+	bool terminal;		/* or a socket: one descriptor for both ways */
 	bool source, sink;	/* data goes from fd to the other relay; from there to fd */
 	bool eof_owed, shut_owed, eof_came;
 	uint32_t credit;	/* how much the other side takes now */

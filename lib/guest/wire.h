@@ -24,6 +24,8 @@ enum guest_type {
 	GUEST_LISTEN = 9,	/* boxes with a network; head: a serial. u32 n, n * u32 port: let the cell answer at these too.
 				 * LISTENERS and LISTENING, or LISTEN_FAULT */
 	GUEST_SOCKET = 10,	/* head: a serial. A TCP socket of the box is wanted. SOCKET_MADE */
+	GUEST_FILES = 11,	/* fds: [stream socket]. u8 writes, u32 uid, u32 gid (of files that are made): a file server for the
+				 * workspace speaks over it (file/wire.h) until the other end closes, or says there why not */
 
 	/* guest to keeper */
 	GUEST_READY = 20,	/* the tree stands and commands may come; fds: [root of the scratch, where it is the host's] */

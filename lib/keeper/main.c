@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "file/stand.h"
 #include "kernel/compat.h"
 
 #define OWNER_FD 3
@@ -152,10 +153,12 @@ static void loop_once(struct keeper *keeper)
 	client_sweep(keeper);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static struct keeper keeper;
 
+	if (argc > 0 && strcmp(argv[0], FILE_STAND_NAME) == 0)
+		return file_stand(OWNER_FD);
 	if (init(&keeper) < 0)
 		return 1;
 	while (keeper.stop_phase != STOP_DONE)

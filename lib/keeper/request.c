@@ -19,7 +19,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "guest/wire.h"
+#include "guest/message.h"
 #include "keeper/network.h"
 
 #ifndef TIOCSIG
@@ -412,12 +412,43 @@ static int handle_exec(struct keeper *keeper, struct request *request, struct fa
 	return command_start(keeper, request, fault);
 }
 
+/* The socket goes on to the guest; what is said over it is between library and file server. */
+static int handle_files(struct keeper *keeper, struct request *request, struct fault *fault)
+{
+	uint8_t buffer[32];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+	bool writes = request->type == WIRE_CHANGE_FILES;
+	uint64_t epoch = writes ? unpack_u64(&request->body) : 0;
+	int r;
+
+	if (!unpack_done(&request->body) || request->n_fds != 1)
+		return protocol(fault);
+	if (epoch && epoch < keeper->epoch)
+		return fault_set(fault, ABOX_E_FENCED, 0, "epoch", "a newer controller has taken over");
+	if (keeper->state != ABOX_SANDBOX_RUNNING)
+		return fault_set(fault, ABOX_E_STATE, 0, "files",
+			keeper->state == ABOX_SANDBOX_PAUSED ? "the box is paused" : "the box is not running");
+	guest_message_begin(&writer, GUEST_FILES, 0);
+	pack_u8(&writer, writes);
+	pack_u32(&writer, keeper->plan.inside_uid);
+	pack_u32(&writer, keeper->plan.inside_gid);
+	r = guest_message_send(keeper->guest.fd, &writer, request->fds, 1);
+	if (r == -EAGAIN)
+		return fault_set(fault, ABOX_E_BUSY, 0, "files", "the guest of the box has too much to do");
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "files", "the guest of the box is gone");
+	client_answer_ok(keeper, request->client, request->serial);
+	return 0;
+}
+
 static const struct request_type types[] = {
 	{ WIRE_INFO, RIGHT_LOOK, handle_info },
 	{ WIRE_STATS, RIGHT_LOOK, handle_stats },
 	{ WIRE_WAIT, RIGHT_LOOK, handle_wait },
 	{ WIRE_READ, RIGHT_LOOK, handle_read },
 	{ WIRE_OPEN_COMMAND, RIGHT_LOOK, handle_open_command },
+	{ WIRE_LOOK_AT_FILES, RIGHT_LOOK, handle_files },
+	{ WIRE_CHANGE_FILES, RIGHT_ACT, handle_files },
 	{ WIRE_PAUSE, RIGHT_CONTROL, handle_pause },
 	{ WIRE_RESUME, RIGHT_CONTROL, handle_pause },
 	{ WIRE_SET_LIMIT, RIGHT_CONTROL, handle_set_limit },

@@ -72,6 +72,10 @@ enum wire_type {
 	WIRE_READ = 36,		/* u32 command, u32 stream, u64 cursor, u32 max, u64 timeout_usec. OK: u64 cursor, u64 next, u64 total,
 				 * u8 gap, u8 end, bytes (none on timeout). Answered as soon as there is a byte or the end. */
 
+	/* files of the workspace */
+	WIRE_LOOK_AT_FILES = 40,	/* fds: [socket]. A file server speaks over it (file/wire.h), for reading. OK */
+	WIRE_CHANGE_FILES = 41,	/* fds: [socket]. u64 epoch (0 from attach handles: not checked). The same, for writing too. OK */
+
 	/* (c) events of one command, serial 0; keeper to library unless said otherwise */
 	WIRE_ENDED = 50,	/* u32 cause, i32 exit_code (-1), i32 signal, u64 wall_usec, u64 cpu_usec, u64 memory_peak_bytes,
 				 * u32 survivors, u32 limits_struck, u64 stdout_total, u64 stderr_total (spooled streams, else 0),
