@@ -66,6 +66,10 @@ void whole_file_discard(struct whole_file *file);
 /* progress.c: a line on stderr for what takes more than a second, on a terminal of ours only */
 void progress_begin(const char *text);
 void progress_end(void);
+/* The same with counts: an abox_progress_fn, whose userdata is the word before them, such as "copied". */
+int progress_count(void *userdata, uint64_t entries, uint64_t bytes);
+void progress_wipe(void);		/* after it */
+void progress_interruptible(void);	/* from here on an interrupt ends what is counted, so that it cleans up */
 
 /* spec_build.c: the spec of --spec and the options behind it */
 int settings_make_spec(struct cli_settings *settings, abox_error **reterr);

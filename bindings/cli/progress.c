@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,4 +65,46 @@ void progress_end(void)
 	running = false;
 	if (shown && terminal_is_ours(STDERR_FILENO))
 		dprintf(STDERR_FILENO, "\r\033[K");
+}
+
+static volatile sig_atomic_t interrupted;
+static bool counted;
+
+static void interrupt(int number)
+{
+	interrupted = number;
+}
+
+/* Once; the second one is the usual end. */
+void progress_interruptible(void)
+{
+	struct sigaction action = { .sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND };
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+int progress_count(void *userdata, uint64_t entries, uint64_t bytes)
+{
+	static struct timespec begin;
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	if (!begin.tv_sec)
+		begin = now;
+	if (interrupted)
+		return -1;
+	if (now.tv_sec - begin.tv_sec < 2 || !terminal_is_ours(STDERR_FILENO))
+		return 0;
+	dprintf(STDERR_FILENO, "\r\033[Kagentbox: %s %llu files, %llu MiB", (const char *)userdata,
+		(unsigned long long)entries, (unsigned long long)(bytes >> 20));
+	counted = true;
+	return 0;
+}
+
+void progress_wipe(void)
+{
+	if (counted && terminal_is_ours(STDERR_FILENO))
+		dprintf(STDERR_FILENO, "\r\033[K");
+	counted = false;
 }

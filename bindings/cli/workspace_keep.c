@@ -48,30 +48,6 @@ static const struct cli_option *const groups_snapshot[] = { options_snapshot, NU
 static const struct cli_option *const groups_fork[] = { options_one_snapshot, options_new, NULL };
 static const struct cli_option *const groups_rm[] = { options_one_snapshot, NULL };
 
-/* A line on a terminal of ours for a copy that takes more than a second; it is wiped at the end. */
-struct copy_progress {
-	time_t begin;
-	bool shown;
-};
-
-static int tell_progress(void *userdata, uint64_t entries, uint64_t bytes)
-{
-	struct copy_progress *progress = userdata;
-
-	if (time(NULL) - progress->begin < 2 || !terminal_is_ours(STDERR_FILENO))
-		return 0;
-	dprintf(STDERR_FILENO, "\ragentbox: copied %llu files, %llu MiB", (unsigned long long)entries,
-		(unsigned long long)(bytes >> 20));
-	progress->shown = true;
-	return 0;
-}
-
-static void wipe_progress(const struct copy_progress *progress)
-{
-	if (progress->shown)
-		dprintf(STDERR_FILENO, "\r\033[K");
-}
-
 static int take_ttl(const struct cli_settings *settings, uint64_t *retusec)
 {
 	const char *ttl = settings->text[TEXT_TTL];
@@ -113,14 +89,13 @@ static int run_create(struct cli_settings *settings)
 	struct abox_workspace_options options = ABOX_WORKSPACE_OPTIONS_INIT;
 	_cleanup_(abox_workspace_unrefp) abox_workspace *workspace = NULL;
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
-	struct copy_progress progress = { .begin = time(NULL) };
 	struct stat st;
 	int r;
 
 	options.name = settings->text[TEXT_NAME];
 	options.task = settings->text[TEXT_TASK];
-	options.progress = tell_progress;
-	options.progress_userdata = &progress;
+	options.progress = progress_count;
+	options.progress_userdata = (void *)"copied";
 	if (take_ttl(settings, &options.ttl_usec) < 0)
 		return CLI_EXIT_USAGE;
 	if (settings->text[TEXT_FROM] && settings->n_words > 0)
@@ -141,7 +116,7 @@ static int run_create(struct cli_settings *settings)
 	if (settings->flag[FLAG_NO_OVERLAY])
 		options.flags |= ABOX_WORKSPACE_NO_OVERLAY;
 	r = abox_workspace_create(&options, &workspace, &error);
-	wipe_progress(&progress);
+	progress_wipe();
 	if (r < 0)
 		return fail(settings, r, error);
 	return print_id(settings, "workspace", abox_workspace_get_id(workspace));

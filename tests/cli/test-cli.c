@@ -52,6 +52,48 @@ Test(cli, exit_codes)
 	cr_expect_eq(cli_words("stop", "no-such-box"), 1);
 }
 
+/* Files go into a box, are looked at, moved, removed, and come out; what leads outside is refused. */
+Test(cli, files_go_in_and_come_out)
+{
+	char folder[] = "/tmp/agentbox-cli-XXXXXX", source[64], target[64], inside[64];
+	char id[64] = "";
+	FILE *file;
+
+	cr_assert_not_null(mkdtemp(folder));
+	snprintf(source, sizeof(source), "%s/source", folder);
+	snprintf(target, sizeof(target), "%s/target", folder);
+	file = fopen(source, "w");
+	cr_assert(file && fputs("hello", file) >= 0 && fclose(file) == 0);
+	cr_assert_eq(cli_words("start"), 0, "%s", text);
+	sscanf(text, "%63s", id);
+	snprintf(inside, sizeof(inside), "%s:a", id);
+	cr_expect_eq(cli_words("cp", source, inside), 0, "%s", text);
+	cr_expect_eq(cli_words("exec", id, "cat", "/workspace/a"), 0);
+	cr_expect_str_eq(text, "hello");
+	cr_expect_eq(cli_words("fs", "cat", inside), 0);
+	cr_expect_str_eq(text, "hello");
+	cr_expect_eq(cli_words("fs", "mv", inside, "b c"), 0, "%s", text);
+	snprintf(inside, sizeof(inside), "%s:/workspace/b c", id);
+	cr_expect_eq(cli_words("fs", "stat", "--json", inside), 0);
+	cr_expect_not_null(strstr(text, "\"type\": \"file\", \"mode\": \"0644\", \"size\": 5"), "%s", text);
+	cr_expect_eq(cli_words("cp", inside, target), 0, "%s", text);
+	cr_expect_eq(access(target, F_OK), 0);
+	cr_expect_eq(cli_words("cp", inside, "-"), 0);
+	cr_expect_str_eq(text, "hello");
+	cr_expect_eq(cli_words("fs", "rm", inside), 0, "%s", text);
+	cr_expect_eq(cli_words("fs", "ls", id), 0);
+	cr_expect_str_eq(text, "");
+	snprintf(inside, sizeof(inside), "%s:../etc/passwd", id);
+	cr_expect_eq(cli_words("fs", "cat", inside), 1);
+	cr_expect_not_null(strstr(text, "leads outside"), "%s", text);
+	cr_expect_eq(cli_words("cp", source, target), 2);
+	cr_expect_eq(cli_words("stop", id), 0);
+	cr_expect_eq(cli_words("rm", id), 0);
+	unlink(source);
+	unlink(target);
+	rmdir(folder);
+}
+
 /* A refusal is one line that says stage, place and what is wrong. */
 Test(cli, refusal_is_one_line)
 {
@@ -64,7 +106,7 @@ Test(cli, refusal_is_one_line)
 Test(cli, help)
 {
 	static const char *const commands[] = { "run", "start", "exec", "attach", "ps", "inspect", "stats", "logs", "wait", "kill",
-		"pause", "resume", "stop", "rm", "gc", "verify", "plan", "spec", "doctor" };
+		"pause", "resume", "stop", "rm", "gc", "verify", "plan", "spec", "doctor", "cp", "fs" };
 
 	cr_expect_eq(cli_words("--help"), 0);
 	cr_expect_not_null(strstr(text, "128+n"));
