@@ -8,6 +8,8 @@
 int spec_option_mount(struct cli_settings *settings, const char *value, abox_error **reterr);
 int spec_option_tmpfs(struct cli_settings *settings, const char *value, abox_error **reterr);
 int spec_option_env(struct cli_settings *settings, const char *value, abox_error **reterr);
+int spec_option_net(struct cli_settings *settings, const char *value, abox_error **reterr);
+int spec_option_publish(struct cli_settings *settings, const char *value, abox_error **reterr);
 int spec_option_workspace(struct cli_settings *settings, const char *value, abox_error **reterr);
 
 #endif

@@ -8,12 +8,12 @@
 #include "box.h"
 #include "commands.h"
 
-static void print_receipt(const char *json)
+static void print_lines(json_t *lines)
 {
-	json_t *receipt = json_loads(json, 0, NULL), *entry;
+	json_t *entry;
 	size_t i;
 
-	json_array_foreach(json_object_get(receipt, "proven"), i, entry) {
+	json_array_foreach(lines, i, entry) {
 		const char *name = json_string_value(json_object_get(entry, "name"));
 		const char *expected = json_string_value(json_object_get(entry, "expected"));
 		const char *outcome = json_string_value(json_object_get(entry, "outcome"));
@@ -24,6 +24,14 @@ static void print_receipt(const char *json)
 		printf("%-9s %-28s %s%s%s\n", strcmp(expected, outcome) ? "MISMATCH" : "proven", name, outcome,
 		       detail && detail[0] ? ": " : "", detail ? detail : "");
 	}
+}
+
+static void print_receipt(const char *json)
+{
+	json_t *receipt = json_loads(json, 0, NULL);
+
+	print_lines(json_object_get(receipt, "proven"));
+	print_lines(json_object_get(receipt, "mismatches"));
 	printf("%zu proven, %zu mismatches, plan %s\n", json_array_size(json_object_get(receipt, "proven")),
 	       json_array_size(json_object_get(receipt, "mismatches")),
 	       json_string_value(json_object_get(receipt, "plan_digest")));

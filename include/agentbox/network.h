@@ -14,7 +14,7 @@ extern "C" {
 
 /**
  * abox_network_info() - the state of a box's network as JSON
- * @retjson:  {"mode","egress":"none|running|lost","published":[{"id","port","address","host_port","token"}...]}; tokens are
+ * @retjson:  {"mode","egress":"none|running|lost","egress_pid","published":[{"id","port","address","host_port","token"}...]}; tokens are
  *            hidden from handles that were opened to read; released with abox_free()
  *
  * Return:   0, ABOX_E_GONE, ABOX_E_MEMORY
@@ -36,6 +36,15 @@ ABOX_API int abox_network_info(abox_sandbox *box, char **retjson, abox_error **r
  */
 ABOX_API int abox_network_events(abox_sandbox *box, uint64_t cursor, char **retlines, uint64_t *retnext,
 	abox_error **reterr);
+
+/**
+ * abox_network_get_rules() - the rules that are in force
+ * @retjson:  {"network": ...}, which abox_spec_from_json() takes; released with abox_free()
+ *
+ * Return:   0, ABOX_E_GONE, ABOX_E_SYSTEM, ABOX_E_MEMORY
+ * Since:    0.1
+ */
+ABOX_API int abox_network_get_rules(abox_sandbox *box, char **retjson, abox_error **reterr);
 
 /** Connections that the new rules do not allow are ended; without it they may go on until they close. */
 #define ABOX_NETWORK_CUT UINT32_C(1)

@@ -44,7 +44,7 @@ ABOX_API abox_plan *abox_plan_unref(abox_plan *plan);
  *
  * Members: "digest", "backend", "spec" (resolved, with defaults), "enforcement" (a list of {"name", "by", "status",
  * "written", "detail"}; status is enforced, approximated, watched, not enforced, not enforced (default) or waived),
- * "waived", "rootfs", "mounts", "limits", "warnings".
+ * "waived", "rootfs", "mounts", "network", "limits", "warnings".
  *
  * Threads:  any
  * Return:   0, ABOX_E_INVALID, ABOX_E_MEMORY

@@ -26,6 +26,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/memfd.h"
 #include "egress/wire.h"
 #include "guest/message.h"
 #include "kernel/pidfd.h"
@@ -34,6 +35,7 @@
 #define END_USEC (2 * USEC_PER_SEC)
 #define LOG_MAX (8U << 20) /* of events that are kept for who follows; the journal has all */
 #define MESSAGES_A_TURN 16
+#define RULES_JSON_MAX (4U << 20)
 
 static uint8_t packet[EGRESS_PACKET_MAX];
 
@@ -51,9 +53,10 @@ static struct {
 	uint8_t ports[65536 / 8]; /* that the cell answers at */
 
 	/* a change of rules, while the guest binds what is new */
-	int rules_fd;
+	int rules_fd, json_fd;
 	bool cut;
-} network = { .log_fd = -EBADF, .rules_fd = -EBADF };
+	uint32_t rules_serial;
+} network = { .log_fd = -EBADF, .rules_fd = -EBADF, .json_fd = -EBADF };
 
 static bool has_network(const struct keeper *keeper)
 {
@@ -165,6 +168,19 @@ static struct published *find_published(uint32_t id)
 	return NULL;
 }
 
+/* For who looks at the box later, `agentbox net allow` above all. */
+static void keep_json(struct keeper *keeper)
+{
+	const void *data;
+	size_t len;
+
+	if (network.json_fd >= 0 && memfd_map_sealed(network.json_fd, RULES_JSON_MAX, &data, &len) == 0) {
+		state_write(keeper, STATE_NETWORK, data, len);
+		memfd_unmap(data, len);
+	}
+	network.json_fd = fd_close(network.json_fd);
+}
+
 static void answer_ok(struct keeper *keeper, uint32_t serial, struct pack_reader *reader)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
@@ -172,6 +188,8 @@ static void answer_ok(struct keeper *keeper, uint32_t serial, struct pack_reader
 	struct waiter *waiter = find_waiter(keeper, serial, &client);
 	struct published *published;
 
+	if (serial && serial == network.rules_serial)
+		keep_json(keeper);
 	if (!waiter)
 		return;
 	client_begin(&writer, WIRE_OK, waiter->serial);
@@ -195,6 +213,8 @@ static void answer_fault(struct keeper *keeper, uint32_t serial, const struct fa
 	struct waiter *waiter = find_waiter(keeper, serial, &client);
 	struct published *published;
 
+	if (serial && serial == network.rules_serial)
+		network.json_fd = fd_close(network.json_fd);
 	if (!waiter)
 		return;
 	published = waiter->type == WIRE_NET_PUBLISH ? find_published(waiter->command) : NULL;
@@ -447,6 +467,7 @@ int network_run(struct keeper *keeper, struct fault *fault)
 int network_undo(struct keeper *keeper, struct fault *fault)
 {
 	network.rules_fd = fd_close(network.rules_fd);
+	network.json_fd = fd_close(network.json_fd);
 	return 0;
 }
 
@@ -582,15 +603,17 @@ int network_rules(struct keeper *keeper, struct request *request, struct fault *
 		if (!(network.ports[port / 8] & 1U << port % 8))
 			fresh[n_new++] = port;
 	}
-	if (!unpack_done(&request->body) || n > CELL_PORTS_MAX || request->n_fds != 1)
+	if (!unpack_done(&request->body) || n > CELL_PORTS_MAX || request->n_fds != 2)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "not a change of rules");
-	if (network.rules_fd >= 0)
+	if (network.rules_fd >= 0 || network.json_fd >= 0)
 		return fault_set(
 			fault, ABOX_E_BUSY, 0, "network", "another change of the rules is being made");
 	r = wait_for(request, ++network.serial, &waiter, fault);
 	if (r < 0)
 		return r;
 	network.rules_fd = steal_fd(request->fds[0]);
+	network.json_fd = steal_fd(request->fds[1]);
+	network.rules_serial = network.serial;
 	network.cut = cut;
 	if (n_new == 0)
 		send_rules(keeper, network.serial);
@@ -655,11 +678,12 @@ int network_info(struct keeper *keeper, struct request *request, struct fault *f
 
 	if (!unpack_done(&request->body))
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "has more than it should");
-	text_printf(&text, "{\"mode\":\"%s\",\"egress\":\"%s\",\"published\":[",
+	text_printf(&text, "{\"mode\":\"%s\",\"egress\":\"%s\",\"egress_pid\":%d,\"published\":[",
 		modes[keeper->plan.network.mode],
 		!has_network(keeper) ? "none"
 		: network.lost       ? "lost"
-				     : "running");
+				     : "running",
+		keeper->egress_pidfd >= 0 && !network.lost ? (int)pidfd_get_pid(keeper->egress_pidfd) : 0);
 	for (size_t i = 0; i < PUBLISHED_MAX; i++) {
 		const struct published *entry = &network.published[i];
 

@@ -47,7 +47,7 @@ enum wire_type {
 
 	/* network; answered when egress has done it */
 	WIRE_NET_INFO = 40,	/* -. OK: str json {"mode","egress","published":[...]} */
-	WIRE_NET_RULES = 41,	/* C u64 epoch, u8 cut, u32 n, n * u32 port; fds: [sealed memory file of the rules]. OK: u32
+	WIRE_NET_RULES = 41,	/* C u64 epoch, u8 cut, u32 n, n * u32 port; fds: sealed memory files [rules][the same as JSON]. OK: u32
 				 * generation. FAULT: the old rules are in force */
 	WIRE_NET_PUBLISH = 42,	/* C u64 epoch, u32 port, u32 host_port, str address, u8 token. OK: u32 id, u32 host_port, str
 				 * token ("" for none) */
@@ -112,6 +112,7 @@ enum {
  *   workspace     id of a workspace that has to be settled, as long as it has
  *   report.json   teardown report, once stopped (detached boxes)
  *   network.log   events of the network, a JSON object a line
+ *   network.json  the rules in force, once they were changed; before that they are those of the plan
  *   N.json        result of command N (detached boxes); N.out, N.err: spooled output
  *
  * An attached box removes its folder and name at the end; a detached one leaves both, with the lock free.
@@ -127,5 +128,6 @@ enum {
 #define STATE_WORKSPACE "workspace"
 #define STATE_REPORT "report.json"
 #define STATE_NETWORK_LOG "network.log"
+#define STATE_NETWORK "network.json"
 
 #endif

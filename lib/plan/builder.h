@@ -62,6 +62,7 @@ struct plan_builder {
 	size_t n_secrets;
 	/* of a box with a network: what its egress gets, and the plan's dump does not */
 	const char *proxy, *no_proxy;
+	const char *extra_roots;	/* of them, what the harness has added */
 	const void *roots;	/* certificates (PEM) that upstream servers are verified with */
 	size_t roots_len;
 	bool failed;		/* out of memory somewhere: told once, at the end */

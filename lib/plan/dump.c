@@ -76,6 +76,22 @@ static void add_mounts(struct text *text, const struct plan_builder *builder)
 	text_add(text, "],");
 }
 
+static void add_network(struct text *text, const struct plan_builder *builder)
+{
+	static const char *const modes[] = { "none", "allow", "open" };
+	const struct flat_network *network = &builder->flat.network;
+
+	text_printf(text, "\"network\":{\"mode\":\"%s\"", modes[network->mode]);
+	if (network->mode != FLAT_NETWORK_NONE) {
+		text_add(text, ",\"ports\":[");
+		for (uint32_t i = 0; i < network->n_ports; i++)
+			text_printf(text, "%s%u", i ? "," : "", network->ports[i]);
+		text_printf(text, "],\"link\":\"%s\",\"ipv6\":%s,\"proxy\":%s", cell_link_name(network->cell.link),
+			network->cell.v6 ? "true" : "false", string_empty(builder->proxy) ? "false" : "true");
+	}
+	text_add(text, "},");
+}
+
 static void add_limits(struct text *text, const struct plan_builder *builder)
 {
 	const struct flat_limits *limits = &builder->flat.limits;
@@ -157,6 +173,7 @@ int plan_dump_build(
 					       : "host",
 		",");
 	add_mounts(&text, builder);
+	add_network(&text, builder);
 	text_printf(&text, "\"workspace\":%s,", builder->workspace);
 	add_limits(&text, builder);
 	text_add(&text, "\"warnings\":[");

@@ -11,7 +11,7 @@ static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_CORE] = true,
 	[SPEC_MODULE_JOURNAL] = true,
 	[SPEC_MODULE_WORKSPACE] = true,
-	[SPEC_MODULE_NETWORK] = false,
+	[SPEC_MODULE_NETWORK] = true,
 };
 
 /* Values that need no module: nothing may be reached. */

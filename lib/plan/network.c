@@ -210,6 +210,9 @@ int plan_build_network(struct plan_builder *builder, abox_error **reterr)
 				"write \"mode\": \"allow\"; without rules nothing can be reached from the box");
 		return 0;
 	}
+	if (spec_count(builder->spec, "/network/publish") > 0)
+		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
+			"/network/publish", "published ports are not available in this build");
 	network->mode = spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_OPEN ? FLAT_NETWORK_OPEN
 										       : FLAT_NETWORK_ALLOW;
 	network->stop_on_loss = strcmp(spec_string(builder->spec, "/network/on_egress_loss"), "stop") == 0;
@@ -314,6 +317,7 @@ static int build_bundles(struct plan_builder *builder)
 	text_add_bytes(&whole, extra.data ? extra.data : "", extra.len);
 	if (whole.failed || extra.failed)
 		return ABOX_E_MEMORY;
+	builder->extra_roots = builder_text(builder, "%s", extra.data ? extra.data : "");
 	builder->roots = builder_bytes(builder, whole.data ? whole.data : "", whole.len);
 	builder->roots_len = whole.len;
 	trust_step(builder, TRUST_BUNDLE, FLAT_ATTR_TRUST_PEM, &whole);
@@ -355,6 +359,21 @@ static void copy_small_files(struct plan_builder *builder, const char *folder)
 		closedir(dir);
 }
 
+/* PEM to what stands in JSON: each certificate as one text, which is base64 already, with a comma behind. */
+static void add_certificates_json(struct text *text, const char *pem)
+{
+	static const char begin[] = "-----BEGIN CERTIFICATE-----", end[] = "-----END CERTIFICATE-----";
+	const char *last;
+
+	while (pem && (pem = strstr(pem, begin)) && (last = strstr(pem, end))) {
+		text_add(text, "\"");
+		for (pem += strlen(begin); pem < last; pem++)
+			if (strchr("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=", *pem))
+				text_add_bytes(text, pem, 1);
+		text_add(text, "\",");
+	}
+}
+
 /* Chromium has roots of its own and takes others by managed policy only; its folder is made anew around that.
  */
 static void build_chromium(struct plan_builder *builder)
@@ -365,7 +384,9 @@ static void build_chromium(struct plan_builder *builder)
 		return;
 	copy_small_files(builder, CHROMIUM);
 	copy_small_files(builder, CHROMIUM_POLICIES);
-	text_add(&policy, "{\"CACertificates\":[\"");
+	text_add(&policy, "{\"CACertificates\":[");
+	add_certificates_json(&policy, builder->extra_roots);
+	text_add(&policy, "\"");
 	if (policy.failed)
 		builder->failed = true;
 	else

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "probe/cell.h"
 
 struct backend {
 	const char *name;
@@ -156,8 +157,8 @@ static void describe_capabilities(abox_host *host)
 	add(host, "filesystem", ABOX_ENFORCED, "kernel: mount namespace, private read-only root", NULL, NULL);
 	add(host, "processes", ABOX_ENFORCED, "kernel: pid, ipc, uts and cgroup namespaces", NULL, NULL);
 	add(host, "capabilities", ABOX_ENFORCED, "kernel: none, no_new_privs", NULL, NULL);
-	add(host, "network", ABOX_ENFORCED, "kernel: network namespace", "none: only the box's own loopback",
-		NULL);
+	add(host, "network", ABOX_ENFORCED, "kernel: network namespace",
+		"none: only the box's own loopback; else connections through egress", NULL);
 	add(host, "seccomp", ABOX_ENFORCED, "kernel: seccomp filter", NULL, NULL);
 	add_landlock(host);
 	add_commands(host);
@@ -176,6 +177,26 @@ static void describe_capabilities(abox_host *host)
 			host->facts.userns == USERNS_TOOLS ? "newuidmap: subordinate ids"
 							   : "kernel: one id, the caller's own",
 			"on the host, files that the box makes belong to the caller", NULL);
+}
+
+/* What a box with a network has here. */
+static void describe_cell(abox_host *host)
+{
+	struct cell_shape cell;
+
+	if (!host->backends[0].usable)
+		return;
+	if (host_cell_read(&cell) < 0)
+		add(host, "network.ports", ABOX_NOT_ENFORCED, "nothing",
+			"this host cannot make the network of a box: only mode none can be had", NULL);
+	else if (cell.port_rules)
+		add(host, "network.ports", ABOX_ENFORCED, "kernel: routing rules by port", NULL, NULL);
+	else
+		add(host, "network.ports", ABOX_NOT_ENFORCED, "nothing",
+			"ports that no rule names lead to the box itself, whatever the address",
+			"use a kernel with IP_MULTIPLE_TABLES and IPV6_MULTIPLE_TABLES");
+	add(host, "network.addresses", ABOX_ENFORCED, "egress",
+		"not where the host has a proxy: it resolves the names", NULL);
 }
 
 int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, abox_host **ret)
@@ -213,7 +234,11 @@ int abox_probe(abox_host **rethost, abox_error **reterr)
 	if (r < 0)
 		return r;
 	r = runsc_facts_read(&facts, &runsc, reterr);
-	return r < 0 ? r : host_new(&facts, &runsc, rethost);
+	if (r == 0)
+		r = host_new(&facts, &runsc, rethost);
+	if (r == 0)
+		describe_cell(*rethost);
+	return r;
 }
 
 abox_host *abox_host_ref(abox_host *host)

@@ -22,8 +22,10 @@
 #include "kernel/spawn.h"
 #include "network/rule.h"
 #include "plan/modules.h"
+#include "spec/spec.h"
 #include "sandbox/sandbox.h"
 
+#define PLAN_MAX (16 << 20)
 #define EVENTS_MAX (1U << 20) /* bytes of one answer */
 
 void network_helper_clear(struct network_helper *helper)
@@ -189,13 +191,71 @@ int abox_network_events(
 
 /* -- changing -- */
 
+/* {"network": what is in force}: of the plan, as long as nobody has changed it. */
+int abox_network_get_rules(abox_sandbox *box, char **retjson, abox_error **reterr)
+{
+	struct json_bounds bounds = { .max_bytes = PLAN_MAX, .max_depth = 32, .stage = ABOX_STAGE_OPEN };
+	_cleanup_(json_unrefp) struct json *plan = NULL;
+	_cleanup_(freep) char *text = NULL;
+	_cleanup_(text_clear) struct text answer = TEXT_INIT;
+	const struct json *network;
+	size_t len;
+	int r;
+
+	if (!box || !retjson)
+		return error_set(
+			reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box and retjson are required");
+	r = file_read_text(box->box_fd, STATE_NETWORK, PLAN_MAX, retjson, &len);
+	if (r != -ENOENT)
+		return r == 0 ? 0
+			      : error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, STATE_NETWORK, -r,
+					"cannot read the rules of the box");
+	r = file_read_text(box->box_fd, STATE_PLAN, PLAN_MAX, &text, &len);
+	if (r < 0)
+		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_OPEN, STATE_PLAN, -r,
+			"cannot read the plan of the box");
+	r = json_parse(text, len, &bounds, &plan, reterr);
+	if (r < 0)
+		return r;
+	network = json_member(json_member(plan, "spec"), "network");
+	text_add(&answer, "{\"network\":");
+	if (network)
+		json_print(&answer, network);
+	else
+		text_add(&answer, "{\"mode\":\"none\"}");
+	text_add(&answer, "}");
+	return text_take(&answer, retjson);
+}
+
+/* The network of a spec alone, as JSON in a sealed memory file. */
+static int keep_json(const abox_spec *spec, int *retfd, abox_error **reterr)
+{
+	_cleanup_(text_clear) struct text text = TEXT_INIT;
+	const struct json *network = json_member(spec_tree(spec), "network");
+	int r;
+
+	text_add(&text, "{\"network\":");
+	if (network)
+		json_print(&text, network);
+	else
+		text_add(&text, "{\"mode\":\"none\"}");
+	text_add(&text, "}");
+	if (text.failed)
+		return ABOX_E_MEMORY;
+	r = memfd_new_sealed("agentbox-network", text.data, text.len, 0400, retfd);
+	return r < 0 ? error_set_errno(
+			       reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, "memfd", -r, "cannot keep the rules")
+		     : 0;
+}
+
 int abox_network_set_rules(abox_sandbox *box, const abox_spec *spec, uint32_t flags, abox_error **reterr)
 {
 	struct plan_builder builder = { .spec = spec }; /* for what a rule may ask of this build */
 	_cleanup_(pack_writer_clearp) struct pack_writer rules = PACK_WRITER_INIT;
-	_cleanup_(fd_closep) int fd = -EBADF;
+	_cleanup_(fd_closep) int fd = -EBADF, json_fd = -EBADF;
 	_cleanup_(freep) uint16_t *ports = NULL;
 	struct pack_writer writer;
+	struct pack_reader reader;
 	size_t n_ports;
 	int r;
 
@@ -214,13 +274,16 @@ int abox_network_set_rules(abox_sandbox *box, const abox_spec *spec, uint32_t fl
 	if (r < 0)
 		return error_set_errno(
 			reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, "memfd", -r, "cannot keep the rules");
+	r = keep_json(spec, &json_fd, reterr);
+	if (r < 0)
+		return r;
 	client_begin(&box->client, &writer, WIRE_NET_RULES);
 	pack_u64(&writer, box->epoch);
 	pack_u8(&writer, flags & ABOX_NETWORK_CUT);
 	pack_u32(&writer, (uint32_t)n_ports);
 	for (size_t i = 0; i < n_ports; i++)
 		pack_u32(&writer, ports[i]);
-	r = client_call(&box->client, &writer, &fd, 1, UINT64_MAX, NULL, reterr);
+	r = client_call(&box->client, &writer, (const int[]){ fd, json_fd }, 2, UINT64_MAX, &reader, reterr);
 	client_end(&box->client, &writer);
 	return r;
 }

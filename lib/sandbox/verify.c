@@ -4,6 +4,7 @@
  * against what the plan promises. A probe that could not run, or a line that is missing, is a mismatch and
  * never a proof.
  */
+#include <agentbox/network.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,15 +62,69 @@ static int read_plan(const abox_sandbox *box, struct json **ret, abox_error **re
 	return json_parse(text, len, &bounds, ret, reterr);
 }
 
+/* The rules may have been changed since the plan was made. */
+static int read_rules(abox_sandbox *box, struct json **ret, abox_error **reterr)
+{
+	struct json_bounds bounds = { .max_bytes = PLAN_MAX, .max_depth = 32, .stage = ABOX_STAGE_VERIFY };
+	_cleanup_(freep) char *text = NULL;
+	int r = abox_network_get_rules(box, &text, reterr);
+
+	return r < 0 ? r : json_parse(text, strlen(text), &bounds, ret, reterr);
+}
+
+/* Whether a rule lets in addresses that begin so: only one that names them does. */
+static bool is_named(const struct json *rules, const char *prefix, const char *host)
+{
+	for (size_t i = 0; i < json_count(rules); i++) {
+		const char *cidr = json_text(json_member(json_element(rules, i), "cidr")),
+			   *name = json_text(json_member(json_element(rules, i), "host"));
+
+		if ((cidr && string_starts_with(cidr, prefix)) || (name && host && strcmp(name, host) == 0))
+			return true;
+	}
+	return false;
+}
+
+/* What the probe is told of the box's network; returns the number of words. */
+static size_t network_words(const struct json *plan, const struct json *in_force, const char **words, char port[32], char unnamed[32])
+{
+	const struct json *network = json_member(plan, "network"), *ports = json_member(network, "ports"),
+			  *rules = json_member(json_member(in_force, "network"), "allow");
+	int64_t first = json_number(json_element(ports, 0)), other = 1;
+	size_t n = 0;
+
+	if (json_count(ports) == 0) {
+		words[n++] = "network=none";
+		return n;
+	}
+	for (size_t i = 0; i < json_count(ports); i++)	/* ascending */
+		other += json_number(json_element(ports, i)) == other;
+	snprintf(port, 32, "port=%lld", (long long)first);
+	snprintf(unnamed, 32, "unnamed=%lld", (long long)other);
+	words[n++] = "network=cell";
+	words[n++] = port;
+	words[n++] = unnamed;
+	if (is_named(rules, "127.", "host.agentbox"))
+		words[n++] = "named=loopback";
+	if (is_named(rules, "169.254.", NULL))
+		words[n++] = "named=metadata";
+	return n;
+}
+
 static int run_probe(abox_sandbox *box, const struct json *plan, abox_result **retresult, abox_error **reterr)
 {
 	_cleanup_(command_unrefp) abox_command *command = NULL;
 	_cleanup_(fd_closep) int program_fd = -EBADF;
-	const char *argv[ELEMENTSOF(hidden_candidates) + 4] = { "agentbox-probe", "verify", "network=none" };
-	char words[ELEMENTSOF(hidden_candidates)][64];
-	size_t n = 3;
+	const char *argv[ELEMENTSOF(hidden_candidates) + 8] = { "agentbox-probe", "verify" };
+	char words[ELEMENTSOF(hidden_candidates)][64], port[32], unnamed[32];
+	_cleanup_(json_unrefp) struct json *in_force = NULL;
+	size_t n = 2;
 	int r;
 
+	r = read_rules(box, &in_force, reterr);
+	if (r < 0)
+		return r;
+	n += network_words(plan, in_force, argv + n, port, unnamed);
 	for (size_t i = 0; i < ELEMENTSOF(hidden_candidates); i++) {
 		if (access(hidden_candidates[i], F_OK) < 0 || plan_shows(plan, hidden_candidates[i]))
 			continue;
