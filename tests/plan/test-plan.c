@@ -78,7 +78,8 @@ Test(plan, least_spec_compiles)
  * fine. */
 Test(plan, refuses_what_is_not_built)
 {
-	refused("{\"version\":1,\"network\":{\"mode\":\"open\"}}", ABOX_E_UNSUPPORTED, "/network/mode");
+	refused("{\"version\":1,\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
+		ABOX_E_UNSUPPORTED, "/credentials/0/name");
 	refused("{\"version\":1,\"isolation_floor\":\"microvm\"}", ABOX_E_UNSUPPORTED, "/isolation_floor");
 	cr_assert_eq(compile("{\"version\":1,\"workspace\":{\"on_success\":\"discard\"}}", NULL, NULL), 0);
 	cr_assert_eq(compile("{\"version\":1,\"network\":{\"mode\":\"none\"}}", NULL, NULL), 0);
