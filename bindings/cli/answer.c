@@ -114,6 +114,8 @@ int answer_result(struct answer *answer, const struct console *console)
 		value = json_loads(json, 0, NULL);
 	if (value && answer->teardown)
 		json_object_set_new(value, "teardown", json_loads(answer->teardown, 0, NULL));
+	if (value && answer->settings->workspace)
+		json_object_set_new(value, "workspace", json_string(answer->settings->workspace));
 	if (value && console->captured
 	    && (add_stream(value, console->result, 1, "stdout") < 0 || add_stream(value, console->result, 2, "stderr") < 0)) {
 		json_decref(value);

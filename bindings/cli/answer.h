@@ -6,7 +6,7 @@
 
 /*
  * The answer of run and exec for programs: the result file (--result) and --json. Either what abox_result_dump()
- * gives, with "teardown" added, or {"error": {...}}.
+ * gives, with "teardown" and (where one is kept) "workspace" added, or {"error": {...}}.
  */
 struct answer {
 	const struct cli_settings *settings;

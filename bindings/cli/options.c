@@ -36,12 +36,30 @@ const struct cli_option options_box[] = {
 	  spec_option_env },
 	{ "cwd", 0, "DIR", "working directory inside", OPTION_SPEC_TEXT, 0, "/cwd", NULL },
 	{ "user", 0, "USER", "agent, root or a number: the user inside", OPTION_SPEC_QUANTITY, 0, "/user", NULL },
-	{ "workspace", 0, "DIR[:direct]", "this folder at /workspace; changes are thrown away unless :direct",
+	{ "workspace", 0, "DIR[:overlay|copy|direct]",
+	  "this folder at /workspace: a layer above it, a copy, or the folder itself, writable",
 	  OPTION_SPEC_CALL, 0, NULL, spec_option_workspace },
 	{ "net", 0, "none|open|HOST[:PORT],...", "what it may reach: nothing, any public host, or these hosts only",
 	  OPTION_SPEC_CALL, 0, NULL, spec_option_net },
 	{ "publish", 0, "[ADDR:]PORT:BOXPORT", "let the host reach a port of the box (again for more); PORT 0: any",
 	  OPTION_SPEC_CALL, 0, NULL, spec_option_publish },
+	{ "workspace-id", 0, "ID", "go on with a workspace that is there; its changes are kept", OPTION_SPEC_CALL, 0, NULL,
+	  spec_option_workspace_id },
+	{ "from-snapshot", 0, "ID", "begin as this snapshot", OPTION_SPEC_CALL, 0, NULL, spec_option_from_snapshot },
+	{ "on-success", 0, "ACTION", "what becomes of the changes: discard, keep, snapshot, artifacts or diagnostics",
+	  OPTION_SPEC_TEXT, 0, "/workspace/on_success", NULL },
+	{ "on-failure", 0, "ACTION", "the same after failure", OPTION_SPEC_TEXT, 0, "/workspace/on_failure", NULL },
+	{ "on-cancel", 0, "ACTION", "after cancel", OPTION_SPEC_TEXT, 0, "/workspace/on_cancel", NULL },
+	{ "on-timeout", 0, "ACTION", "after --timeout or --idle; as --on-failure when absent", OPTION_SPEC_TEXT, 0,
+	  "/workspace/on_timeout", NULL },
+	{ "artifact", 0, "PATTERN", "a result that is collected (again for more)", OPTION_SPEC_TEXT, 0,
+	  "/workspace/artifact/-", NULL },
+	{ "scratch", 0, "PATTERN", "does not survive the box (again for more)", OPTION_SPEC_TEXT, 0,
+	  "/workspace/scratch/-", NULL },
+	{ "never", 0, "PATTERN", "refuse to keep anything while this is there (again for more)", OPTION_SPEC_TEXT, 0,
+	  "/workspace/never/-", NULL },
+	{ "workspace-ttl", 0, "TIME", "gc removes what was kept after so long, such as 7d", OPTION_SPEC_QUANTITY, 0,
+	  "/workspace/ttl", NULL },
 	{ "timeout", 0, "TIME", "wall clock of the box, such as 90s or 30m", OPTION_SPEC_QUANTITY, 0, "/limits/wall", NULL },
 	{ "idle", 0, "TIME", "end the box after so long without a running command", OPTION_SPEC_QUANTITY, 0,
 	  "/limits/idle", NULL },
@@ -309,6 +327,7 @@ void settings_clear(struct cli_settings *settings)
 	free(settings->env);
 	free(settings->given);
 	free(settings->words);
+	free(settings->workspace);
 	settings->spec = abox_spec_unref(settings->spec);
 }
 

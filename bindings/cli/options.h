@@ -47,6 +47,7 @@ struct cli_settings {
 	char **words;			/* what follows the options; NULL-ended */
 	unsigned n_words;
 	abox_spec *spec;
+	char *workspace;		/* id of the one that is kept for the box of `run`; NULL: none */
 };
 
 enum cli_option_kind {

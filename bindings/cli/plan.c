@@ -15,6 +15,20 @@ static const char *text_of(const json_t *value, const char *key)
 	return text ? text : "";
 }
 
+static void print_workspace(const json_t *workspace)
+{
+	const json_t *layers = json_object_get(workspace, "layers"), *layer;
+	size_t i;
+
+	printf("\nworkspace  %s of %s: %s\n", text_of(workspace, "mode"), text_of(workspace, "kind"),
+		text_of(workspace, "why"));
+	json_array_foreach(layers, i, layer)
+		printf("  layer    %s %s\n", text_of(layer, "kind"), text_of(layer, "is"));
+	printf("  rename   %s\n", text_of(workspace, "rename"));
+	printf("  then     success: %s, failure: %s, cancel: %s, timeout: %s\n", text_of(workspace, "on_success"),
+		text_of(workspace, "on_failure"), text_of(workspace, "on_cancel"), text_of(workspace, "on_timeout"));
+}
+
 static void print_plan(const json_t *plan)
 {
 	const json_t *rules = json_object_get(plan, "enforcement"), *entry;
@@ -29,6 +43,7 @@ static void print_plan(const json_t *plan)
 	json_array_foreach(rules, i, entry)
 		printf("%-20s %-24s %-*s  %s\n", text_of(entry, "name"), text_of(entry, "status"), width,
 			text_of(entry, "by"), text_of(entry, "detail"));
+	print_workspace(json_object_get(plan, "workspace"));
 	json_array_foreach(json_object_get(plan, "warnings"), i, entry)
 		if (json_is_string(entry))
 			printf("\nwarning: %s\n", json_string_value(entry));

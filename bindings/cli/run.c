@@ -2,6 +2,7 @@
 /*
  * agentbox run: a box, a command in it, and its end. agentbox start: a box only.
  */
+#include <jansson.h>
 #include <string.h>
 
 #include "answer.h"
@@ -19,6 +20,55 @@ static int print_started(const struct cli_settings *settings, const abox_sandbox
 	return finish_stdout() ? CLI_EXIT_NO_BOX : CLI_EXIT_DONE;
 }
 
+/* What is there for the user afterwards, and what could not be kept. */
+static void say_workspace(const char *teardown)
+{
+	json_t *report = json_loads(teardown, 0, NULL), *workspace = json_object_get(report, "workspace");
+	const char *outcome = json_string_value(json_object_get(workspace, "outcome"));
+	const char *results = json_string_value(json_object_get(workspace, "results"));
+	const char *place = json_string_value(json_object_get(json_object_get(workspace, "error"), "place"));
+	const char *message = json_string_value(json_object_get(json_object_get(workspace, "error"), "message"));
+	const char *id = json_string_value(json_object_get(workspace, "id"));
+
+	if (outcome && id && (!strcmp(outcome, "kept") || !strcmp(outcome, "snapshot")))
+		say("the workspace stays: %s", id);
+	if (results)
+		say("results: %s", results);
+	if (message)
+		say("workspace %s stays as it is: %s%s%s", id, place ? place : "", place ? ": " : "", message);
+	json_decref(report);
+}
+
+/* Of a box that has ended by itself nobody has the report any more: what stays of its workspace is looked up. */
+static void say_workspace_of_ended(const struct cli_settings *settings)
+{
+	abox_workspace *workspace = NULL;
+
+	if (!settings->workspace || abox_workspace_open(settings->workspace, &workspace, NULL) < 0)
+		return;
+	say("the workspace stays: %s", settings->workspace);
+	abox_workspace_unref(workspace);
+}
+
+/* Id of the workspace that is kept for the box, while it is there to be asked. */
+static char *find_workspace(const abox_plan *plan, abox_sandbox *box)
+{
+	_cleanup_(text_freep) char *dump = NULL, *state = NULL;
+	const char *id;
+	json_t *value;
+	char *copy = NULL;
+
+	if (abox_plan_dump(plan, &dump, NULL) < 0 || !strstr(dump, "\"stored\":true") ||
+		abox_sandbox_inspect(box, &state, NULL) < 0)
+		return NULL;
+	value = json_loads(state, 0, NULL);
+	id = json_string_value(json_object_get(value, "workspace"));
+	if (id)
+		copy = strdup(id);
+	json_decref(value);
+	return copy;
+}
+
 /* The box goes; what could not be removed is said, and stands in the result. The command's exit code stays. */
 static void stop_box(struct answer *answer, abox_sandbox *box, int mode)
 {
@@ -29,6 +79,10 @@ static void stop_box(struct answer *answer, abox_sandbox *box, int mode)
 	/* A box that has ended by itself, by its clock for example, has been torn down already. */
 	if (r < 0 && r != ABOX_E_GONE)
 		say_error(r, error);
+	if (answer->teardown)
+		say_workspace(answer->teardown);
+	else if (r == ABOX_E_GONE)
+		say_workspace_of_ended(answer->settings);
 }
 
 static int stop_mode(const struct console *console, int exit_code)
@@ -86,6 +140,7 @@ static int run(struct cli_settings *settings)
 		r = answer_error(&answer, CLI_EXIT_NO_BOX, r, error);
 	else {
 		console.box = box;
+		settings->workspace = find_workspace(plan, box);
 		r = run_in_box(&answer, &console);
 	}
 	console_clear(&console);
@@ -127,8 +182,8 @@ const struct cli_command cli_run = {
 	"way out. From a background process group our terminal is neither read nor changed.\n\n"
 	"With --keep or --detach the box lives on until `agentbox stop`, --timeout or --idle; without --timeout it has\n"
 	"no wall clock then. --result writes cause, exit_code, signal, wall_usec, cpu_usec, memory_peak_bytes,\n"
-	"stdout_bytes, stderr_bytes, truncated, survivors, limits, sandbox, plan_digest and the teardown report, or\n"
-	"the error when the box could not be made. With --json the same goes to stdout, with the output of the command\n"
+	"stdout_bytes, stderr_bytes, truncated, survivors, limits, sandbox, plan_digest, workspace (where one is kept)\n"
+	"and the teardown report, or the error when the box could not be made. With --json the same goes to stdout, with the output of the command\n"
 	"in it (as stdout_base64, stderr_base64 where it is not UTF-8).\n",
 	.groups = run_groups,
 	.words_min = 1,

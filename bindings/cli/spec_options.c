@@ -101,14 +101,15 @@ static int add_tmpfs(struct cli_settings *settings, const char *value, char *cop
 
 static int set_workspace(struct cli_settings *settings, const char *value, char *copy, abox_error **reterr)
 {
+	static const char *const modes[] = { "overlay", "copy", "direct" };
 	char *parts[2], *directory;
 	size_t n = split_colons(copy, parts, 2);
 	int mode = ABOX_WORKSPACE_OVERLAY, r;
 
-	if (n < 1 || !parts[0][0] || (n == 2 && strcmp(parts[1], "direct")))
-		return bad_value("workspace", value, "DIR[:direct]");
-	if (n == 2)
-		mode = ABOX_WORKSPACE_DIRECT;
+	while (n == 2 && mode <= ABOX_WORKSPACE_DIRECT && strcmp(parts[1], modes[mode]))
+		mode++;
+	if (n < 1 || !parts[0][0] || mode > ABOX_WORKSPACE_DIRECT)
+		return bad_value("workspace", value, "DIR[:overlay|copy|direct]");
 	r = host_path(parts[0], &directory);
 	if (r < 0)
 		return r;
@@ -143,6 +144,24 @@ int spec_option_tmpfs(struct cli_settings *settings, const char *value, abox_err
 int spec_option_workspace(struct cli_settings *settings, const char *value, abox_error **reterr)
 {
 	return with_copy(settings, value, reterr, set_workspace);
+}
+
+/* In place of whatever the spec file says. */
+static int set_stored(struct cli_settings *settings, const char *source, const char *id, abox_error **reterr)
+{
+	int r = abox_spec_set_json(settings->spec, "/workspace/source", source, reterr);
+
+	return r < 0 ? r : abox_spec_set_string(settings->spec, "/workspace/source/id", id, reterr);
+}
+
+int spec_option_workspace_id(struct cli_settings *settings, const char *value, abox_error **reterr)
+{
+	return set_stored(settings, "{\"kind\": \"workspace\"}", value, reterr);
+}
+
+int spec_option_from_snapshot(struct cli_settings *settings, const char *value, abox_error **reterr)
+{
+	return set_stored(settings, "{\"kind\": \"snapshot\"}", value, reterr);
 }
 
 /* Nothing of our environment passes unless it is named: "--env NAME" names one. */

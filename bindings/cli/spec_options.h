@@ -11,5 +11,7 @@ int spec_option_env(struct cli_settings *settings, const char *value, abox_error
 int spec_option_net(struct cli_settings *settings, const char *value, abox_error **reterr);
 int spec_option_publish(struct cli_settings *settings, const char *value, abox_error **reterr);
 int spec_option_workspace(struct cli_settings *settings, const char *value, abox_error **reterr);
+int spec_option_workspace_id(struct cli_settings *settings, const char *value, abox_error **reterr);
+int spec_option_from_snapshot(struct cli_settings *settings, const char *value, abox_error **reterr);
 
 #endif

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "box.h"
 #include "terminal.h"
 #include "workspace.h"
 
@@ -184,6 +185,43 @@ static int run_inspect(struct cli_settings *settings)
 	return r < 0 ? fail(settings, r, error) : print_json_text(json);
 }
 
+/* The box that has the workspace, opened; it goes on undisturbed. ABOX_E_BUSY: none of ours has. */
+static int open_user(const char *workspace, abox_sandbox **retbox, abox_error **reterr)
+{
+	_cleanup_(text_freep) char *json = NULL;
+	const json_t *box;
+	json_t *list;
+	size_t i;
+	int r;
+
+	r = abox_sandbox_list(&json, reterr);
+	if (r < 0)
+		return r;
+	list = json_loads(json, 0, NULL);
+	r = ABOX_E_BUSY;
+	json_array_foreach(list, i, box) {
+		const char *used = json_string_value(json_object_get(box, "workspace"));
+
+		if (r == ABOX_E_BUSY && used && strcmp(used, workspace) == 0)
+			r = abox_sandbox_open(json_string_value(json_object_get(box, "id")), ABOX_OPEN_ATTACH, retbox, reterr);
+	}
+	json_decref(list);
+	return r;
+}
+
+/* Also while a box works on it, which then stands still for a moment. */
+static int take_snapshot(abox_workspace *workspace, const struct abox_snapshot_options *options, char **retid,
+	abox_error **reterr)
+{
+	_cleanup_(abox_sandbox_unrefp) abox_sandbox *box = NULL;
+	int r;
+
+	r = open_user(abox_workspace_get_id(workspace), &box, reterr);
+	if (r >= 0)
+		return abox_sandbox_snapshot(box, options, retid, reterr);
+	return r == ABOX_E_BUSY ? abox_workspace_snapshot(workspace, options, retid, reterr) : r;
+}
+
 static int run_snapshot(struct cli_settings *settings)
 {
 	struct abox_snapshot_options options = ABOX_SNAPSHOT_OPTIONS_INIT;
@@ -203,7 +241,7 @@ static int run_snapshot(struct cli_settings *settings)
 	r = open_word(settings, &workspace);
 	if (r != CLI_EXIT_DONE)
 		return r;
-	r = abox_workspace_snapshot(workspace, &options, &id, &error);
+	r = take_snapshot(workspace, &options, &id, &error);
 	return r < 0 ? fail(settings, r, error) : print_id(settings, "snapshot", id);
 }
 
@@ -211,7 +249,10 @@ static int run_fork(struct cli_settings *settings)
 {
 	struct abox_workspace_options options = ABOX_WORKSPACE_OPTIONS_INIT;
 	_cleanup_(abox_workspace_unrefp) abox_workspace *workspace = NULL, *fork = NULL;
+	struct abox_snapshot_options unnamed = ABOX_SNAPSHOT_OPTIONS_INIT;
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	_cleanup_(text_freep) char *taken = NULL;
+	const char *snapshot = settings->text[TEXT_SNAPSHOT];
 	int r;
 
 	options.name = settings->text[TEXT_NAME];
@@ -221,7 +262,9 @@ static int run_fork(struct cli_settings *settings)
 	r = open_word(settings, &workspace);
 	if (r != CLI_EXIT_DONE)
 		return r;
-	r = abox_workspace_fork(workspace, settings->text[TEXT_SNAPSHOT], &options, &fork, &error);
+	r = snapshot ? 0 : take_snapshot(workspace, &unnamed, &taken, &error);
+	if (r >= 0)
+		r = abox_workspace_fork(workspace, snapshot ? snapshot : taken, &options, &fork, &error);
 	return r < 0 ? fail(settings, r, error) : print_id(settings, "workspace", abox_workspace_get_id(fork));
 }
 

@@ -7,6 +7,7 @@
 #define AGENTBOX_SANDBOX_H
 
 #include <agentbox/types.h>
+#include <agentbox/workspace.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -156,14 +157,15 @@ ABOX_API int abox_sandbox_wait(abox_sandbox *box, uint64_t timeout_usec, abox_er
 /**
  * abox_sandbox_inspect() - everything known of a box as JSON
  * @retjson:  {"id","name","state","backend","plan_digest","created_usec","epoch","owner_death","commands":[...],
- *            "plan":{...}}; released with abox_free()
+ *            "plan":{...},"workspace"}; the last is the id of the workspace that is kept for it, while it runs;
+ *            released with abox_free()
  * Since:    0.1
  */
 ABOX_API int abox_sandbox_inspect(abox_sandbox *box, char **retjson, abox_error **reterr);
 
 /**
  * abox_sandbox_list() - the boxes of this user as a JSON array
- * @retjson:  [{"id","name","state","backend","created_usec","pid","plan_digest"}...]; released with abox_free()
+ * @retjson:  [{"id","name","state","backend","created_usec","pid","plan_digest","workspace"}...]; released with abox_free()
  *
  * Effects:  clears away what is left of attached boxes whose keeper died
  * Since:    0.1
@@ -202,6 +204,23 @@ ABOX_API int abox_sandbox_pause(abox_sandbox *box, abox_error **reterr);
 ABOX_API int abox_sandbox_resume(abox_sandbox *box, abox_error **reterr);
 
 /**
+ * abox_sandbox_snapshot() - a snapshot of the workspace that the box works on
+ * @box:      opened for attach or control
+ * @options:  as of abox_workspace_snapshot(); NULL: no name, kept until removed
+ * @retid:    id of the snapshot; abox_free(); may be NULL
+ *
+ * Every process of the box is stopped meanwhile, as by abox_sandbox_pause(), for a time that goes with the changes and
+ * not with the tree. What the spec's `never` names, and secrets of its environment, are looked for first; scratch is in
+ * the snapshot, since the box still has it.
+ *
+ * Return:   0, ABOX_E_STATE (it has no workspace that is kept, or is being stopped), ABOX_E_DENIED (the place is what may
+ *           not be kept), ABOX_E_EXISTS (name), ABOX_E_NOSPACE, ABOX_E_IO, ABOX_E_GONE
+ * Since:    0.1
+ */
+ABOX_API int abox_sandbox_snapshot(
+	abox_sandbox *box, const struct abox_snapshot_options *options, char **retid, abox_error **reterr);
+
+/**
  * abox_sandbox_set_limit() - raise or lower a limit of a running box
  * @name:     "memory", "pids", "cpus" (in thousandths), "wall" (microseconds from now)
  * @value:    in the unit of the name; 0 is refused
@@ -230,6 +249,12 @@ ABOX_API int abox_sandbox_verify(abox_sandbox *box, char **retjson, abox_error *
  * @mode:     enum abox_stop_mode
  * @retjson:  teardown report {"sandbox","mode","killed","removed":[...],"kept":[...],"revoked":[...],
  *            "left_behind":[{"what","error"}...],"wall_usec"}; may be NULL; released with abox_free()
+ *
+ * Where a workspace was kept for the box, "workspace" in the report says what has become of it: {"id","end" (success,
+ * failure, cancel, timeout),"action" (as in the spec),"outcome" (kept, snapshot, discarded, artifacts, diagnostics,
+ * refused, failed),"snapshot","changes" (digest of the change set),"n_changes","pruned","results" (the folder with
+ * artifacts or diagnostics),"artifacts":[{"path","size","sha256","mode"}],"error"}. Refused or failed means that the
+ * workspace stays as the box has left it.
  *
  * Admission is closed first, commands get TERM, after the grace time KILL, then every change to the host is undone
  * in reverse order, past failures. Stopping twice is fine: the second call answers 0 with the same report.

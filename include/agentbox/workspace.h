@@ -269,8 +269,8 @@ ABOX_API int abox_workspace_remove(const char *ref, abox_error **reterr);
 
 /**
  * abox_workspace_gc() - remove what has expired and what crashes have left; merge layers that have become many
- * @retjson:   {"workspaces","snapshots","layers","merged","left_behind","unreadable"}: how many of each; abox_free();
- *             may be NULL
+ * @retjson:   {"workspaces","snapshots","results","layers","merged","left_behind","unreadable"}: how many of each;
+ *             abox_free(); may be NULL
  * @reterr:    may be NULL
  *
  * What is in use is left alone. As long as one record of a workspace cannot be read ("unreadable"), no layer goes.

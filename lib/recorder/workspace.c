@@ -312,12 +312,19 @@ static int give(const struct layer_ids *ids, int fd)
 		       : 0;
 }
 
+static bool is_name(const char *name)
+{
+	return name[0] && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
 /* A folder of the mask, open; it belongs to the user of the box. */
 static int mask_folder(const struct layer_ids *ids, int dir_fd, const char *name)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int r;
 
+	if (!is_name(name))
+		return -EINVAL;
 	if (mkdirat(dir_fd, name, 0755) < 0 && errno != EEXIST)
 		return -errno;
 	fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -344,7 +351,7 @@ static int mask_one(const struct layer_ids *ids, int mask_fd, const struct json 
 	char *part = copy, *slash;
 	int fd;
 
-	if (dir_fd < 0 || !copy || !path_is_normal(path))
+	if (dir_fd < 0 || !copy)
 		return dir_fd < 0 ? -errno : -EINVAL;
 	for (; (slash = strchr(part, '/')); part = slash + 1) {
 		*slash = 0;
@@ -778,7 +785,7 @@ int keeping_recover(struct keeping *keeping, const char *workspace_id, char **re
 	*retjson = *retleft = NULL;
 	r = abox_workspace_open(workspace_id, &keeping->workspace, reterr);
 	if (r >= 0)
-		r = workspace_lock(keeping->workspace, WORKSPACE_EXCLUSIVE, LOCK_USEC, reterr);
+		r = workspace_lock(keeping->workspace, WORKSPACE_EXCLUSIVE, LOCK_USEC / 10, reterr);
 	if (r == ABOX_E_NOT_FOUND ||
 		(r >= 0 && !is_user(keeping, &end))) { /* settled, and used by others since */
 		if (r < 0 && reterr)

@@ -148,6 +148,7 @@ static void list_one(struct text *text, int state_fd, const char *id)
 		else
 			text_add(text, "null");
 	}
+	state_add_workspace(text, box_fd);
 	text_add(text, "}");
 }
 

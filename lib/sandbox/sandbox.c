@@ -279,6 +279,7 @@ int abox_sandbox_inspect(abox_sandbox *box, char **retjson, abox_error **reterr)
 			(unsigned long long)info.epoch, info.n_owners, info.commands);
 		free(info.commands);
 	}
+	state_add_workspace(&text, box->box_fd);
 	add_file(&text, box->box_fd, "plan", STATE_PLAN);
 	add_file(&text, box->box_fd, "report", STATE_REPORT);
 	text_add(&text, "}");
@@ -333,6 +334,39 @@ int abox_sandbox_pause(abox_sandbox *box, abox_error **reterr)
 int abox_sandbox_resume(abox_sandbox *box, abox_error **reterr)
 {
 	return control_simple(box, WIRE_RESUME, reterr);
+}
+
+int abox_sandbox_snapshot(
+	abox_sandbox *box, const struct abox_snapshot_options *options, char **retid, abox_error **reterr)
+{
+	static const struct abox_snapshot_options defaults = ABOX_SNAPSHOT_OPTIONS_INIT;
+	struct pack_writer writer;
+	struct pack_reader reader;
+	char *id = NULL;
+	int r = need_box(box, reterr);
+
+	if (r < 0)
+		return r;
+	options = options ? options : &defaults;
+	if (options->size < sizeof(*options))
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_WORKSPACE, "size", "the options were not initialised");
+	if (box->mode == ABOX_OPEN_READ || box->client.fd < 0)
+		return error_set(reterr, ABOX_E_STATE, ABOX_STAGE_WORKSPACE, box->id,
+			"the box has ended, or was opened for reading only");
+	client_begin(&box->client, &writer, WIRE_SNAPSHOT);
+	pack_string(&writer, options->name);
+	pack_u64(&writer, options->ttl_usec);
+	pack_u32(&writer, options->keep_last);
+	r = client_call(&box->client, &writer, NULL, 0, UINT64_MAX, &reader, reterr);
+	if (r == 0) {
+		id = strdup(unpack_string(&reader));
+		r = !id ? ABOX_E_MEMORY : unpack_done(&reader) ? 0 : ABOX_E_PROTOCOL;
+	}
+	client_end(&box->client, &writer);
+	if (r == 0 && retid)
+		*retid = steal_ptr(id);
+	free(id);
+	return r;
 }
 
 int abox_sandbox_set_limit(abox_sandbox *box, const char *name, uint64_t value, abox_error **reterr)

@@ -131,3 +131,13 @@ int state_read_word(int box_fd)
 			return (int)i;
 	return ABOX_SANDBOX_FAILED;
 }
+
+void state_add_workspace(struct text *text, int box_fd)
+{
+	_cleanup_(freep) char *id = NULL;
+
+	if (file_read_text(box_fd, STATE_WORKSPACE, 64, &id, NULL) < 0 || !state_is_id(id))
+		text_add(text, ",\"workspace\":null");
+	else
+		text_printf(text, ",\"workspace\":\"%s\"", id);
+}

@@ -35,4 +35,7 @@ enum state_life state_life(int box_fd);
 int state_read_record(int box_fd, struct json **ret);
 int state_read_word(int box_fd);	/* enum abox_sandbox_state; FAILED when it cannot be read */
 
+/* Adds the member "workspace": id of the one that is kept for the box, null for none. */
+void state_add_workspace(struct text *text, int box_fd);
+
 #endif

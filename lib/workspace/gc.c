@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/map.h"
 #include "base/strings.h"
 #include "workspace/home.h"
@@ -39,7 +40,7 @@ struct sweep {
 	char (*merging)[STORE_ID_BYTES];
 	size_t n_merging;
 	uint64_t n_unreadable;
-	uint64_t n_workspaces, n_snapshots, n_layers, n_merged, n_removed, n_left; /* answers */
+	uint64_t n_workspaces, n_snapshots, n_results, n_layers, n_merged, n_removed, n_left; /* answers */
 };
 
 static void sweep_clear(struct sweep *sweep)
@@ -322,6 +323,41 @@ static int sweep_store(struct sweep *sweep, abox_error **reterr)
 	return r;
 }
 
+/* Artifacts and diagnostics of boxes, whose time is over (recorder/results.c writes the note). */
+static bool result_expired(const struct sweep *sweep, int results_fd, const char *id)
+{
+	struct json_bounds bounds = {.max_bytes = 65536, .max_depth = 4, .stage = STAGE};
+	_cleanup_(json_unrefp) struct json *note = NULL;
+	_cleanup_(freep) char *text = NULL;
+	char path[STORE_ID_BYTES + 16];
+	uint64_t created, ttl;
+	size_t len;
+
+	snprintf(path, sizeof(path), "%s/note.json", id);
+	if (file_read_text(results_fd, path, 65536, &text, &len) < 0 ||
+		json_parse(text, len, &bounds, &note, NULL) < 0)
+		return false;
+	created = (uint64_t)json_number(json_member(note, "created_usec"));
+	ttl = (uint64_t)json_number(json_member(note, "ttl_usec"));
+	return ttl > 0 && sweep->now_usec > created && sweep->now_usec - created > ttl;
+}
+
+static int sweep_results(struct sweep *sweep, abox_error **reterr)
+{
+	_cleanup_(freep) char(*ids)[STORE_ID_BYTES] = NULL;
+	_cleanup_(fd_closep) int fd = home_make_folder(sweep->home_fd, HOME_RESULTS, true, reterr);
+	size_t n = 0;
+	int r;
+
+	if (fd < 0)
+		return fd;
+	r = list_ids(sweep->home_fd, HOME_RESULTS, &ids, &n, reterr);
+	for (size_t i = 0; r >= 0 && i < n; i++)
+		if (result_expired(sweep, fd, ids[i]) && discard_in(sweep, HOME_RESULTS, ids[i]) >= 0)
+			sweep->n_results++;
+	return r;
+}
+
 static int sweep_to_json(const struct sweep *sweep, char **retjson)
 {
 	_cleanup_(json_unrefp) struct json *json = json_new_object();
@@ -329,6 +365,7 @@ static int sweep_to_json(const struct sweep *sweep, char **retjson)
 	if (!json ||
 		json_put_member(json, "workspaces", json_new_integer((int64_t)sweep->n_workspaces)) < 0 ||
 		json_put_member(json, "snapshots", json_new_integer((int64_t)sweep->n_snapshots)) < 0 ||
+		json_put_member(json, "results", json_new_integer((int64_t)sweep->n_results)) < 0 ||
 		json_put_member(json, "layers", json_new_integer((int64_t)sweep->n_layers)) < 0 ||
 		json_put_member(json, "merged", json_new_integer((int64_t)sweep->n_merged)) < 0 ||
 		json_put_member(json, "left_behind", json_new_integer((int64_t)sweep->n_left)) < 0 ||
@@ -350,6 +387,8 @@ int abox_workspace_gc(char **retjson, abox_error **reterr)
 		r = expire_one(&sweep, sweep.expired[i], reterr);
 	for (size_t i = 0; r >= 0 && i < sweep.n_merging; i++)
 		r = merge_one(&sweep, sweep.merging[i]) == ABOX_E_MEMORY ? ABOX_E_MEMORY : 0;
+	if (r >= 0)
+		r = sweep_results(&sweep, reterr);
 	if (r >= 0)
 		r = sweep_store(&sweep, reterr);
 	if (r < 0)
