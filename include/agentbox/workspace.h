@@ -68,7 +68,7 @@ ABOX_API void abox_workspace_options_init(struct abox_workspace_options *options
  * what is mounted below are left out; when root copies, files that belong to others than the folder's owner become
  * nobody's. Mode direct: the folder itself is the workspace.
  *
- * An archive is unpacked as a whole or refused as a whole: names that lead outside or through links, names that come
+ * An archive is unpacked as a whole, and belongs to the user of the box, or is refused as a whole: names that lead outside or through links, names that come
  * twice, devices, hard links to what is not in it, more than 64 GiB or ten million files.
  *
  * Effects:  on the host: the store; the source is only read

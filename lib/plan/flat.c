@@ -153,8 +153,10 @@ static void io_target(struct flat_io *io, const char **target)
 
 static void io_source(struct flat_io *io, struct flat_source *source)
 {
-	io_target(io, &source->path);
+	io_string(io, &source->path);
 	io_enum(io, &source->kind, FLAT_WORKSPACE);
+	if (io->reader && source->path[0] != '/' && source->kind != FLAT_WORKSPACE)
+		io_fail(io);
 	io_u32(io, &source->device_major);
 	io_u32(io, &source->device_minor);
 	io_flag(io, &source->optional);

@@ -292,6 +292,10 @@ static int create_archive(const struct abox_workspace_options *options, struct w
 	_cleanup_(layer_build_clear) struct layer_build base = LAYER_BUILD_INIT, whole = LAYER_BUILD_INIT;
 	struct archive_bounds bounds = {options->max_bytes, options->max_files};
 	_cleanup_(archive_lost_clear) struct archive_lost lost = {0};
+	/* The ids in it are those of another machine: all of it is given to the user of the box. */
+	struct layer_ids ids = {.kind = LAYER_IDS_OWN,
+		.owner_uid = layer_uid_on_disk(&record->ids, record->ids.inside_uid),
+		.owner_gid = layer_gid_on_disk(&record->ids, record->ids.inside_gid)};
 	_cleanup_(fd_closep) int fd = -EBADF;
 	int r;
 
@@ -302,7 +306,7 @@ static int create_archive(const struct abox_workspace_options *options, struct w
 	if (r < 0)
 		return r;
 	base.ids = record->ids;
-	r = archive_extract(fd, base.data_fd, &base.ids, &bounds, &lost, reterr);
+	r = archive_extract(fd, base.data_fd, &ids, &bounds, &lost, reterr);
 	if (r < 0)
 		return r;
 	record->mode = WORKSPACE_COPY;
