@@ -46,12 +46,12 @@ enum wire_type {
 				 * u32 number of things left behind. The keeper exits after the answer. */
 
 	/* network; answered when egress has done it */
-	WIRE_NET_INFO = 40,	/* -. OK: str json {"mode","egress","published":[...]} */
-	WIRE_NET_RULES = 41,	/* C u64 epoch, u8 cut, u32 n, n * u32 port; fds: sealed memory files [rules][the same as JSON]. OK: u32
+	WIRE_NET_INFO = 44,	/* -. OK: str json {"mode","egress","published":[...]} */
+	WIRE_NET_RULES = 45,	/* C u64 epoch, u8 cut, u32 n, n * u32 port; fds: sealed memory files [rules][the same as JSON]. OK: u32
 				 * generation. FAULT: the old rules are in force */
-	WIRE_NET_PUBLISH = 42,	/* C u64 epoch, u32 port, u32 host_port, str address, u8 token. OK: u32 id, u32 host_port, str
+	WIRE_NET_PUBLISH = 46,	/* C u64 epoch, u32 port, u32 host_port, str address, u8 token. OK: u32 id, u32 host_port, str
 				 * token ("" for none) */
-	WIRE_NET_UNPUBLISH = 43,	/* C u64 epoch, u32 id. OK */
+	WIRE_NET_UNPUBLISH = 47,	/* C u64 epoch, u32 id. OK */
 
 	/* commands; need attach or control */
 	WIRE_EXEC = 30,		/* fds: [blob memfd][event socket][by io flags, in this order: stdin, stdout, stderr, program].
