@@ -71,9 +71,12 @@ static int make_changes(struct cli_settings *settings, const struct abox_diff_op
 	_cleanup_(abox_changes_unrefp) abox_changes *all = NULL;
 	int r;
 
-	progress_begin("comparing");
-	r = abox_workspace_diff(workspace, options, &all, reterr);
-	progress_end();
+	struct abox_diff_options told = *options;
+
+	told.progress = progress_count;
+	told.progress_userdata = (void *)"compared";
+	r = abox_workspace_diff(workspace, &told, &all, reterr);
+	progress_wipe();
 	if (r < 0)
 		return r;
 	if (settings->n_words > 1)
@@ -133,8 +136,11 @@ static int run_apply(struct cli_settings *settings)
 	r = abox_workspace_open(settings->words[0], &workspace, &error);
 	if (r >= 0)
 		r = make_changes(settings, &diff, workspace, &changes, &error);
+	options.progress = progress_count;
+	options.progress_userdata = (void *)"staged";
 	if (r >= 0)
 		r = abox_workspace_apply(workspace, changes, &options, &report, &error);
+	progress_wipe();
 	if (r >= 0 && !settings->json)
 		r = abox_changes_format(changes, &text);
 	if (r < 0)
@@ -184,7 +190,7 @@ static int take_rules(char *never, char *names, const char **patterns, struct ab
 	return 0;
 }
 
-static int export_to(struct cli_settings *settings, abox_workspace *workspace, const struct abox_export_options *options)
+static int export_to(struct cli_settings *settings, abox_workspace *workspace, struct abox_export_options *options)
 {
 	struct whole_file file = WHOLE_FILE_INIT;
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
@@ -198,9 +204,10 @@ static int export_to(struct cli_settings *settings, abox_workspace *workspace, c
 		say("%s: %s", settings->words[1], strerror(-r));
 		return CLI_EXIT_FAILED;
 	}
-	progress_begin("packing");
+	options->progress = progress_count;
+	options->progress_userdata = (void *)"packed";
 	r = abox_workspace_export(workspace, options, to_stdout ? STDOUT_FILENO : file.fd, &report, &error);
-	progress_end();
+	progress_wipe();
 	if (r < 0) {
 		whole_file_discard(&file);
 		return fail(settings, r, error);
@@ -296,9 +303,10 @@ static int run_import(struct cli_settings *settings)
 		say("--ttl %s: a time such as 90m or 7d", settings->text[TEXT_TTL]);
 		return CLI_EXIT_USAGE;
 	}
-	progress_begin("unpacking");
+	options.progress = progress_count;
+	options.progress_userdata = (void *)"unpacked";
 	r = abox_workspace_import(fd, &options, &workspace, &report, &error);
-	progress_end();
+	progress_wipe();
 	if (!from_stdin)
 		close(fd);
 	if (r < 0)

@@ -124,8 +124,10 @@ struct abox_diff_options {
 	size_t size;			/* sizeof(struct abox_diff_options) */
 	const char *snapshot;		/* id or name; NULL: the state as it is now */
 	const char *since;		/* id or name of the snapshot it is compared with; NULL: what the workspace began as */
+	abox_progress_fn progress;	/* may be NULL */
+	void *progress_userdata;
 };
-#define ABOX_DIFF_OPTIONS_INIT { sizeof(struct abox_diff_options), 0, 0 }
+#define ABOX_DIFF_OPTIONS_INIT { sizeof(struct abox_diff_options), 0, 0, 0, 0 }
 
 /** abox_diff_options_init() - as ABOX_DIFF_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_diff_options_init(struct abox_diff_options *options);
@@ -143,8 +145,8 @@ ABOX_API void abox_diff_options_init(struct abox_diff_options *options);
  * Effects:  on the host: none, but for an apply that was cut off, which is ended first
  * Threads:  one for the workspace
  * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND (snapshot), ABOX_E_BUSY, ABOX_E_STATE (the source folder is gone, or
- *           the mode is direct: there is nothing to compare with), ABOX_E_DAMAGED, ABOX_E_IO, ABOX_E_PERMISSION,
- *           ABOX_E_MEMORY
+ *           the mode is direct: there is nothing to compare with), ABOX_E_CANCELED, ABOX_E_DAMAGED, ABOX_E_IO,
+ *           ABOX_E_PERMISSION, ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_workspace_diff(abox_workspace *workspace, const struct abox_diff_options *options, abox_changes **ret,
@@ -181,8 +183,10 @@ struct abox_apply_options {
 	uint32_t flags;
 	const char *target;		/* folder; NULL: the source folder of the workspace */
 	const char *snapshot;		/* the state that the set was made of, as in struct abox_diff_options */
+	abox_progress_fn progress;	/* may be NULL; an end by it leaves the folder as it was */
+	void *progress_userdata;
 };
-#define ABOX_APPLY_OPTIONS_INIT { sizeof(struct abox_apply_options), 0, 0, 0 }
+#define ABOX_APPLY_OPTIONS_INIT { sizeof(struct abox_apply_options), 0, 0, 0, 0, 0 }
 
 /** abox_apply_options_init() - as ABOX_APPLY_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_apply_options_init(struct abox_apply_options *options);
@@ -206,7 +210,7 @@ ABOX_API void abox_apply_options_init(struct abox_apply_options *options);
  * Effects:  on the host: the folder; for its duration a folder .agentbox-apply-… in it
  * Threads:  one for the workspace
  * Return:   0, ABOX_E_INVALID, ABOX_E_CONFLICT (drift, or the set is stale), ABOX_E_DENIED (would run on the host),
- *           ABOX_E_STATE (there is no source folder, or it is another one now), ABOX_E_BUSY, ABOX_E_NOSPACE,
+ *           ABOX_E_STATE (there is no source folder, or it is another one now), ABOX_E_BUSY, ABOX_E_CANCELED, ABOX_E_NOSPACE,
  *           ABOX_E_PERMISSION, ABOX_E_LEFT_BEHIND (applied, but the folder beside it could not be removed), ABOX_E_IO,
  *           ABOX_E_MEMORY
  * Since:    0.1
@@ -226,8 +230,10 @@ struct abox_export_options {
 	const char *const *never;	/* NULL-ended patterns of paths that must not be in it; may be NULL */
 	const struct abox_secret *secrets;
 	size_t n_secrets;
+	abox_progress_fn progress;	/* may be NULL */
+	void *progress_userdata;
 };
-#define ABOX_EXPORT_OPTIONS_INIT { sizeof(struct abox_export_options), 0, 0, 0, 0 }
+#define ABOX_EXPORT_OPTIONS_INIT { sizeof(struct abox_export_options), 0, 0, 0, 0, 0, 0 }
 
 /** abox_export_options_init() - as ABOX_EXPORT_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_export_options_init(struct abox_export_options *options);
@@ -246,7 +252,7 @@ ABOX_API void abox_export_options_init(struct abox_export_options *options);
  *
  * Threads:  one for the workspace
  * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND, ABOX_E_DENIED (something may not leave), ABOX_E_BUSY, ABOX_E_STATE,
- *           ABOX_E_DAMAGED, ABOX_E_IO, ABOX_E_NOSPACE, ABOX_E_PERMISSION, ABOX_E_MEMORY
+ *           ABOX_E_CANCELED, ABOX_E_DAMAGED, ABOX_E_IO, ABOX_E_NOSPACE, ABOX_E_PERMISSION, ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_workspace_export(abox_workspace *workspace, const struct abox_export_options *options, int fd,
@@ -307,8 +313,10 @@ struct abox_import_options {
 	uint64_t ttl_usec;		/* as in struct abox_workspace_options */
 	uint64_t max_bytes;		/* of content; 0: 64 GiB */
 	uint64_t max_files;		/* 0: 10 million */
+	abox_progress_fn progress;	/* may be NULL; an end by it leaves nothing behind */
+	void *progress_userdata;
 };
-#define ABOX_IMPORT_OPTIONS_INIT { sizeof(struct abox_import_options), 0, 0, 0, 0, 0, 0, 0 }
+#define ABOX_IMPORT_OPTIONS_INIT { sizeof(struct abox_import_options), 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** abox_import_options_init() - as ABOX_IMPORT_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_import_options_init(struct abox_import_options *options);
@@ -330,7 +338,7 @@ ABOX_API void abox_import_options_init(struct abox_import_options *options);
  * Threads:  any
  * Return:   0, ABOX_E_INVALID, ABOX_E_EXISTS (name), ABOX_E_ESCAPE, ABOX_E_DENIED (a device), ABOX_E_LIMIT,
  *           ABOX_E_DAMAGED, ABOX_E_MISMATCH (another digest), ABOX_E_UNSUPPORTED (packed by other means, or an old
- *           form of sparse file), ABOX_E_NOSPACE, ABOX_E_IO, ABOX_E_MEMORY
+ *           form of sparse file), ABOX_E_CANCELED, ABOX_E_NOSPACE, ABOX_E_IO, ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_workspace_import(int fd, const struct abox_import_options *options, abox_workspace **ret,

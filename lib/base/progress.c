@@ -17,3 +17,12 @@ bool progress_tick(struct progress *progress, bool now)
 	progress->told_usec = usec;
 	return progress->fn(progress->userdata, progress->n_entries, progress->n_bytes) >= 0;
 }
+
+bool progress_add(struct progress *progress, uint64_t entries, uint64_t bytes)
+{
+	if (!progress)
+		return true;
+	progress->n_entries += entries;
+	progress->n_bytes += bytes;
+	return progress_tick(progress, false);
+}

@@ -14,6 +14,8 @@ struct progress {
 	uint64_t told_usec;
 };
 
+/* More has been done. NULL is fine. False when the callback wants an end. */
+bool progress_add(struct progress *progress, uint64_t entries, uint64_t bytes);
 /* False when the callback wants an end. `now` tells whatever the time. */
 bool progress_tick(struct progress *progress, bool now);
 

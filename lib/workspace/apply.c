@@ -414,6 +414,8 @@ static int plan(struct apply *apply, const struct stat *olds, abox_error **reter
 
 		if (change->kind != ABOX_CHANGE_DELETED && change->kind != ABOX_CHANGE_MODE)
 			r = plan_coming(apply, change, &olds[i], reterr);
+		if (r >= 0 && !progress_add(apply->now->progress, 1, change->now.size_bytes))
+			r = error_set(reterr, ABOX_E_CANCELED, ABOX_STAGE_WORKSPACE, change->path, "canceled");
 	}
 	for (size_t i = changes->n_items; i-- > 0 && r >= 0;)
 		if (changes->items[i].kind != ABOX_CHANGE_DELETED)

@@ -6,6 +6,7 @@
  */
 #include "workspace/archive.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -235,6 +236,8 @@ static int write_range(struct export *export, const char *path, int fd, uint64_t
 		if (r < 0)
 			return r;
 		offset += (uint64_t)n;
+		if (!progress_add(export->view->progress, 0, (uint64_t)n))
+			return error_set(reterr, ABOX_E_CANCELED, ABOX_STAGE_WORKSPACE, path, "canceled");
 	}
 	return 0;
 }
@@ -279,9 +282,11 @@ static int open_step(struct export *export, const struct view_step *step)
 	r = view_open_dir(export->view, step->now_dir, step->name, &dir);
 	if (r < 0)
 		return r;
-	fd = steal_fd(dir.parts[0].fd);
+	/* what was lent is given back with the descriptor it was lent to */
+	fd = fcntl(dir.parts[0].fd, F_DUPFD_CLOEXEC, 0);
+	r = fd < 0 ? -errno : fd;
 	view_dir_clear(&dir);
-	return fd;
+	return r;
 }
 
 static int pack(

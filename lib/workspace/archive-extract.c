@@ -242,6 +242,8 @@ static int take_data(struct extraction *extraction, const struct archive_entry *
 		r = content_hash_add(hash, offset, data, len);
 		if (r < 0)
 			return r;
+		if (!progress_add(extraction->bounds.progress, 0, len))
+			return refuse(reterr, ABOX_E_CANCELED, entry, "canceled");
 	}
 	/* Zeros up to the end of a plain digest are hashed one by one: only a small file has that many. */
 	return r < 0 ? r : content_hash_final(hash, digest);
@@ -335,6 +337,8 @@ static int extract_entry(struct extraction *extraction, struct archive_entry *en
 		r = check_xattrs(extraction, entry, reterr);
 	if (r < 0)
 		return r;
+	if (!progress_add(extraction->bounds.progress, 1, 0))
+		return refuse(reterr, ABOX_E_CANCELED, entry, "canceled");
 	if (!entry->path[0]) /* "./" */
 		return entry->type == ABOX_FILE_FOLDER
 			       ? 0
@@ -412,7 +416,8 @@ static int extraction_init(struct extraction *extraction, int archive_fd, int di
 		.parent_fd = -EBADF,
 		.is_root = geteuid() == 0,
 		.bounds = {bounds && bounds->bytes ? bounds->bytes : DEFAULT_BYTES,
-			bounds && bounds->files ? bounds->files : DEFAULT_FILES},
+			bounds && bounds->files ? bounds->files : DEFAULT_FILES,
+			bounds ? bounds->progress : NULL},
 	};
 	return archive_reader_new(archive_fd, &extraction->reader);
 }

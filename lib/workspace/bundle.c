@@ -48,6 +48,7 @@ static int export_locked(abox_workspace *workspace, const struct abox_export_opt
 {
 	_cleanup_(layer_stack_clear) struct layer_stack stack = LAYER_STACK_INIT;
 	_cleanup_(stack_views_clear) struct stack_views views = {0};
+	struct progress progress = {0};
 	int r;
 
 	r = workspace_open_stack(workspace, options ? options->snapshot : NULL, &stack, reterr);
@@ -57,6 +58,9 @@ static int export_locked(abox_workspace *workspace, const struct abox_export_opt
 		return r;
 	if (workspace_mode(workspace) == WORKSPACE_DIRECT && !(options && options->snapshot))
 		views.layers[0].host_ids = true;
+	if (options)
+		progress = (struct progress){options->progress, options->progress_userdata};
+	views.now.progress = &progress;
 	return archive_export(&views.now, &stack.ids, rules, fd, lost, digest, reterr);
 }
 
@@ -90,7 +94,8 @@ int abox_workspace_export(abox_workspace *workspace, const struct abox_export_op
 static int unpack(int fd, const struct abox_import_options *options, struct layer_build *build,
 	struct archive_lost *lost, char digest[DIGEST_TEXT_BYTES], abox_error **reterr)
 {
-	struct archive_bounds bounds = {options->max_bytes, options->max_files};
+	struct progress progress = {options->progress, options->progress_userdata};
+	struct archive_bounds bounds = {options->max_bytes, options->max_files, &progress};
 
 	if (options->flags & ABOX_IMPORT_ANY)
 		return archive_extract(fd, build->data_fd, &build->ids, &bounds, lost, reterr);

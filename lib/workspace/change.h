@@ -63,6 +63,7 @@ int scan_bytes(
 struct archive_bounds {
 	uint64_t bytes; /* of all files, holes not counted; 0: 64 GiB */
 	uint64_t files; /* 0: 10 million */
+	struct progress *progress; /* may be NULL */
 };
 struct archive_lost {     /* what could not be kept, for the user to read; a bounded list */
 	struct text list; /* JSON array elements, comma separated */

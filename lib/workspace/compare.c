@@ -122,6 +122,7 @@ static int with_comparison(abox_workspace *workspace, const struct abox_diff_opt
 	abox_error **reterr)
 {
 	struct comparison comparison;
+	struct progress progress = {0};
 	int r;
 
 	r = workspace_recover(workspace, reterr);
@@ -131,6 +132,9 @@ static int with_comparison(abox_workspace *workspace, const struct abox_diff_opt
 		return r;
 	r = comparison_init(&comparison, workspace, options ? options->snapshot : NULL,
 		options ? options->since : NULL, reterr);
+	if (options)
+		progress = (struct progress){options->progress, options->progress_userdata};
+	comparison.now.progress = &progress;
 	if (r >= 0)
 		r = act(&comparison, userdata, reterr);
 	comparison_clear(&comparison);
@@ -230,6 +234,7 @@ static int apply_locked(abox_workspace *workspace, const abox_changes *changes,
 	_cleanup_(fd_closep) int journal_fd = -EBADF;
 	_cleanup_(freep) char *path = NULL;
 	struct comparison comparison;
+	struct progress progress = {0};
 	int r;
 
 	r = open_target(workspace, given ? given->target : NULL, &path, &target_fd, &options, reterr);
@@ -238,6 +243,9 @@ static int apply_locked(abox_workspace *workspace, const abox_changes *changes,
 	if (r < 0)
 		return r;
 	r = comparison_init(&comparison, workspace, given ? given->snapshot : NULL, NULL, reterr);
+	if (given)
+		progress = (struct progress){given->progress, given->progress_userdata};
+	comparison.now.progress = &progress;
 	if (r >= 0)
 		r = apply_changes(
 			changes, &comparison.now, path, target_fd, journal_fd, &options, retreport, reterr);

@@ -290,7 +290,8 @@ static int create_archive(const struct abox_workspace_options *options, struct w
 	abox_workspace **ret, abox_error **reterr)
 {
 	_cleanup_(layer_build_clear) struct layer_build base = LAYER_BUILD_INIT, whole = LAYER_BUILD_INIT;
-	struct archive_bounds bounds = {options->max_bytes, options->max_files};
+	struct progress progress = {options->progress, options->progress_userdata};
+	struct archive_bounds bounds = {options->max_bytes, options->max_files, &progress};
 	_cleanup_(archive_lost_clear) struct archive_lost lost = {0};
 	/* The ids in it are those of another machine: all of it is given to the user of the box. */
 	struct layer_ids ids = {.kind = LAYER_IDS_OWN,

@@ -365,6 +365,8 @@ int view_walk_next(struct view_walk *walk, struct view_step *ret, abox_error **r
 {
 	int r = next(walk, ret);
 
+	if (r > 0 && !progress_add(walk->now.progress, 1, 0))
+		return error_set(reterr, ABOX_E_CANCELED, ABOX_STAGE_WORKSPACE, ret->path, "canceled");
 	if (r == -ENOMEM)
 		return ABOX_E_MEMORY;
 	if (r < 0)

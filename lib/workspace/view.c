@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -32,14 +33,18 @@ static bool is_whiteout(const struct stat *st)
 
 void view_dir_clear(struct view_dir *dir)
 {
-	for (size_t i = 0; i < dir->n_parts; i++)
+	for (size_t i = 0; i < dir->n_parts; i++) {
+		/* where it fails the box finds its folder open to itself: nothing that others gain by */
+		if (dir->parts[i].lent)
+			(void)!fchmod(dir->parts[i].fd, dir->parts[i].lent & 07777);
 		fd_close(dir->parts[i].fd);
+	}
 	free(dir->parts);
 	*dir = VIEW_DIR_INIT;
 }
 
 /* Takes the descriptor, on failure too. */
-static int dir_add(struct view_dir *dir, int fd, unsigned int layer)
+static int dir_add(struct view_dir *dir, int fd, mode_t lent, unsigned int layer)
 {
 	struct view_part *parts;
 	struct stat st;
@@ -59,7 +64,7 @@ static int dir_add(struct view_dir *dir, int fd, unsigned int layer)
 		}
 		dir->parts = parts;
 	}
-	dir->parts[dir->n_parts++] = (struct view_part){fd, layer, st.st_dev, st.st_ino};
+	dir->parts[dir->n_parts++] = (struct view_part){fd, layer, st.st_dev, st.st_ino, lent};
 	return 0;
 }
 
@@ -104,6 +109,49 @@ static int open_folder(int dir_fd, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
+/* Ours to open: a plain user's own file in a layer. Never one of a folder of the host, which is only read. */
+static bool may_lend(const struct view *view, unsigned int layer, const struct stat *st)
+{
+	return !view->layers[layer].host_ids && geteuid() != 0 && st->st_uid == geteuid();
+}
+
+static int change_mode(int path_fd, mode_t mode)
+{
+	char self[40];
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", path_fd);
+	return fchmodat(AT_FDCWD, self, mode & 07777, 0) < 0 ? -errno : 0;
+}
+
+/* A folder that is to be read and searched. */
+static int open_part(const struct view *view, unsigned int layer, int dir_fd, const char *name, mode_t *retlent)
+{
+	_cleanup_(fd_closep) int path_fd = -EBADF;
+	int fd = open_folder(dir_fd, name), r;
+	struct stat st;
+
+	*retlent = 0;
+	if (fd >= 0 && (fstat(fd, &st) < 0 || (st.st_mode & 0500) == 0500 || !may_lend(view, layer, &st)))
+		return fd;
+	if (fd < 0 && fd != -EACCES)
+		return fd;
+	if (fd < 0) {
+		path_fd = strcmp(name, ".") == 0
+			? fcntl(dir_fd, F_DUPFD_CLOEXEC, 0)
+			: openat(dir_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (path_fd < 0 || fstat(path_fd, &st) < 0 || !may_lend(view, layer, &st))
+			return -EACCES;
+	}
+	r = change_mode(fd < 0 ? path_fd : fd, st.st_mode | 0700);
+	if (r == 0 && fd < 0)
+		fd = open_folder(path_fd, ".");
+	if (r < 0)
+		fd_close(fd);
+	else
+		*retlent = st.st_mode;
+	return r < 0 ? r : fd;
+}
+
 int view_open_root(const struct view *view, struct view_dir *ret)
 {
 	struct view_dir dir = VIEW_DIR_INIT;
@@ -112,9 +160,10 @@ int view_open_root(const struct view *view, struct view_dir *ret)
 		return -EINVAL;
 	/* The roots are merged always: the kernel does not look for an opaque mark on them. */
 	for (unsigned int i = 0; i < view->n_layers; i++) {
-		int fd = open_folder(view->layers[i].root_fd, "."), r;
+		mode_t lent;
+		int fd = open_part(view, i, view->layers[i].root_fd, ".", &lent), r;
 
-		r = fd < 0 ? fd : dir_add(&dir, fd, i);
+		r = fd < 0 ? fd : dir_add(&dir, fd, lent, i);
 		if (r < 0) {
 			view_dir_clear(&dir);
 			return r;
@@ -199,9 +248,10 @@ static int follow_redirect(struct descent *descent, unsigned int layer, int fd, 
 static int descend_part(struct descent *descent, int dir_fd, const char *name, unsigned int layer)
 {
 	struct stat st;
+	mode_t lent;
 	int fd, r;
 
-	fd = open_folder(dir_fd, name);
+	fd = open_part(descent->view, layer, dir_fd, name, &lent);
 	if (fd == -ENOENT)
 		return 0;
 	if (fd == -ENOTDIR || fd == -ELOOP) { /* a file or a deletion: it hides what is below */
@@ -216,7 +266,7 @@ static int descend_part(struct descent *descent, int dir_fd, const char *name, u
 		}
 		return fd;
 	}
-	r = dir_add(&descent->found, fd, layer);
+	r = dir_add(&descent->found, fd, lent, layer);
 	if (r < 0)
 		return r;
 	r = is_opaque(descent->view, layer, fd);
@@ -314,6 +364,27 @@ static const struct view_part *part_of_layer(const struct view_dir *dir, unsigne
 	return NULL;
 }
 
+/* A file whose owner took the right to read from himself: lent for the moment of opening it. */
+static int open_closed(const struct view *view, const struct view_part *part, const char *name, int flags)
+{
+	_cleanup_(fd_closep) int path_fd = -EBADF;
+	struct stat st;
+	int fd, r;
+
+	path_fd = openat(part->fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (path_fd < 0 || fstat(path_fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode) || !may_lend(view, part->layer, &st))
+		return -EACCES;
+	r = change_mode(path_fd, st.st_mode | 0400);
+	if (r < 0)
+		return r;
+	fd = openat(part->fd, name, flags);
+	r = fd < 0 ? -errno : fd;
+	(void)change_mode(path_fd, st.st_mode);
+	return r;
+}
+
 int view_open_file(const struct view *view, const struct view_dir *dir, const char *name,
 	const struct view_entry *entry, int *retfd)
 {
@@ -322,15 +393,18 @@ int view_open_file(const struct view *view, const struct view_dir *dir, const ch
 	struct stat st;
 	int flags = O_NOFOLLOW | O_CLOEXEC;
 
-	(void)view;
 	if (!part)
 		return -ENOENT;
 	/* Security: nothing but a regular file is ever opened for reading; O_NONBLOCK in case it was
 	 * replaced. */
 	flags |= S_ISREG(entry->st.st_mode) ? O_RDONLY | O_NONBLOCK | O_NOCTTY : O_PATH;
 	fd = openat(part->fd, name, flags);
+	if (fd < 0 && errno == EACCES && S_ISREG(entry->st.st_mode))
+		fd = open_closed(view, part, name, flags);
+	else if (fd < 0)
+		fd = -errno;
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if (st.st_dev != entry->st.st_dev || st.st_ino != entry->st.st_ino ||

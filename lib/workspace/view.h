@@ -4,7 +4,8 @@
  * would show, whiteouts, opaque and moved folders understood, for root's layers and a plain user's alike. It
  * works beside any number of threads, and on the layers of a workspace that no box runs on.
  *
- * Nothing here follows a symbolic link, opens a device or waits for a fifo.
+ * Nothing here follows a symbolic link, opens a device or waits for a fifo. Where a box has closed a folder or a file of
+ * a layer to its owner, who is us, the right is lent for as long as it is open.
  */
 #ifndef WORKSPACE_VIEW_H
 #define WORKSPACE_VIEW_H
@@ -14,6 +15,7 @@
 #include <agentbox/error.h>
 
 #include "base/macro.h"
+#include "base/progress.h"
 
 #define VIEW_MAX_LAYERS 512 /* the kernel stacks 500 */
 
@@ -32,6 +34,7 @@ struct view_layer {
 struct view {
 	const struct view_layer *layers; /* newest first */
 	size_t n_layers;
+	struct progress *progress; /* of a walk: told at each step; may be NULL */
 };
 
 /* One folder of the merged tree: the folders of the layers that take part, newest first. */
@@ -40,6 +43,7 @@ struct view_part {
 	unsigned int layer;
 	dev_t device;
 	ino_t inode;
+	mode_t lent; /* the mode it had before it was opened to us; 0: it is as it was */
 };
 struct view_dir {
 	struct view_part *parts;

@@ -130,6 +130,109 @@ Test(exchange, serves_a_real_workflow, .timeout = 120)
 	scene_play(play_workflow, 60);
 }
 
+static void play_closed(struct scene *scene)
+{
+	abox_workspace *workspace = NULL;
+	abox_error *error = NULL;
+	char path[128];
+	int fd;
+
+	CHECK(scene, put_file(scene->root_fd, "source/d/base", "1") == 0);
+	CALL(scene, create(scene, "source", ABOX_WORKSPACE_OVERLAY, 0, &workspace, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "w d/e/f text\nw g text\nc d/e/f 000\nc d/e 000\nc d 100\nc g 000\n") == 0);
+	snprintf(path, sizeof(path), "%s/closed.tgz", scene->root);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	/* twice: what was lent was given back */
+	for (int i = 0; i < 2; i++) {
+		struct abox_change change = {.size = sizeof(change)};
+		abox_changes *changes = NULL;
+
+		CALL(scene, abox_workspace_diff(workspace, NULL, &changes, &error));
+		CHECK(scene, abox_changes_get_count(changes) == 4);
+		CALL(scene, abox_changes_get(changes, 0, &change));
+		CHECK(scene, strcmp(change.path, "d") == 0 && (change.mode & 0777) == 0100);
+		CALL(scene, abox_changes_get(changes, 2, &change));
+		CHECK(scene, strcmp(change.path, "d/e/f") == 0 && (change.mode & 0777) == 0 && change.digest);
+		abox_changes_unref(changes);
+		CALL(scene, abox_workspace_export(workspace, NULL, fd, NULL, &error));
+	}
+	close(fd);
+	abox_workspace_unref(workspace);
+}
+
+/* What a box closed to its own user is compared and packed all the same, and stays closed. */
+Test(exchange, reads_what_is_closed, .timeout = 120)
+{
+	scene_play(play_closed, 60);
+}
+
+static int stop_at_once(void *userdata, uint64_t entries, uint64_t bytes)
+{
+	(void)bytes;
+	*(uint64_t *)userdata = entries;
+	return -1;
+}
+
+static int count_on(void *userdata, uint64_t entries, uint64_t bytes)
+{
+	(void)bytes;
+	*(uint64_t *)userdata = entries;
+	return 0;
+}
+
+static void play_progress(struct scene *scene)
+{
+	struct abox_diff_options diff = ABOX_DIFF_OPTIONS_INIT;
+	struct abox_apply_options apply = ABOX_APPLY_OPTIONS_INIT;
+	struct abox_export_options export = ABOX_EXPORT_OPTIONS_INIT;
+	struct abox_import_options import = ABOX_IMPORT_OPTIONS_INIT;
+	abox_workspace *workspace = NULL, *other = NULL;
+	abox_changes *changes = NULL;
+	abox_error *error = NULL;
+	uint64_t n = 0, seen = 0;
+	char path[128], *was, *is;
+	int fd, source_fd;
+
+	CHECK(scene, put_file(scene->root_fd, "source/d/base", "1") == 0);
+	source_fd = openat(scene->root_fd, "source", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	CALL(scene, create(scene, "source", ABOX_WORKSPACE_OVERLAY, 0, &workspace, &error));
+	CHECK(scene, in_workspace(workspace, write_lines, "w d/e/f text\nw g text\n") == 0);
+	snprintf(path, sizeof(path), "%s/told.tgz", scene->root);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	diff.progress = apply.progress = export.progress = import.progress = stop_at_once;
+	diff.progress_userdata = apply.progress_userdata = export.progress_userdata = import.progress_userdata = &n;
+	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_diff(workspace, &diff, &changes, &error));
+	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_export(workspace, &export, fd, NULL, &error));
+	CHECK(scene, ftruncate(fd, 0) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+	CALL(scene, abox_workspace_diff(workspace, NULL, &changes, &error));
+	was = tree_text(source_fd);
+	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_apply(workspace, changes, &apply, NULL, &error));
+	is = tree_text(source_fd);
+	CHECK(scene, was && is && strcmp(was, is) == 0);
+	free(was);
+	free(is);
+	CALL(scene, abox_workspace_export(workspace, NULL, fd, NULL, &error));
+	CHECK(scene, lseek(fd, 0, SEEK_SET) == 0);
+	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_import(fd, &import, &other, NULL, &error));
+	/* and told without an end it goes on */
+	diff.progress = apply.progress = count_on;
+	diff.progress_userdata = &seen;
+	changes = abox_changes_unref(changes);
+	CALL(scene, abox_workspace_diff(workspace, &diff, &changes, &error));
+	CHECK(scene, seen > 0);
+	CALL(scene, abox_workspace_apply(workspace, changes, &apply, NULL, &error));
+	abox_changes_unref(changes);
+	abox_workspace_unref(workspace);
+	close(source_fd);
+	close(fd);
+}
+
+/* Diff, apply, export and import tell how far they are, and end when they are told to, leaving nothing half done. */
+Test(exchange, tells_and_ends_on_demand, .timeout = 120)
+{
+	scene_play(play_progress, 60);
+}
+
 static void play_since(struct scene *scene)
 {
 	abox_workspace *workspace = NULL, *fork = NULL;
