@@ -191,6 +191,14 @@ struct keeper {
 	void *workspace_memory;	/* its paths point into it */
 	struct text workspace_report;	/* what has become of it, JSON; empty for none */
 	bool workspace_kept;
+	int held_fd;	/* folder of the host in which names are held, locked; -EBADF for none */
+	const struct flat_source *held_source;
+	struct placeholder {
+		char *path;
+		bool folder;
+		uint64_t size_bytes;
+	} *placeholders;	/* that were made in it */
+	uint32_t n_placeholders;
 	bool layer_is_bounded;
 	int layer_fd;	/* of a bounded layer that is not in the scratch: says how full it is */
 
@@ -316,6 +324,10 @@ int workspace_tell_wall(struct keeper *keeper, struct fault *fault);
 int workspace_settle(struct keeper *keeper, struct fault *fault);
 int workspace_snapshot(struct keeper *keeper, const char *name, uint64_t ttl_usec, uint32_t keep_last, char retid[33],
 	struct fault *fault);
+
+/* placeholder.c: protected names that are not there, in a folder of the host */
+int placeholder_run(struct keeper *keeper, struct fault *fault);
+int placeholder_undo(struct keeper *keeper, struct fault *fault);
 
 /* pump.c */
 int pump_open_spool(struct command *command, int stream, int *retwrite_fd, struct fault *fault);

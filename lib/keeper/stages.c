@@ -151,6 +151,7 @@ static const struct stage stages[] = {
 	{ "state folder", state_enter, folder_undo },
 	{ "control groups", groups_run, groups_undo },
 	{ "workspace", workspace_begin, workspace_settle },
+	{ "placeholders", placeholder_run, placeholder_undo },
 	{ "sources", sources_run, sources_undo },
 	{ "egress", network_egress_run, network_egress_undo },
 	{ "processes and namespaces", guest_run_stage, guest_undo },
@@ -181,6 +182,8 @@ static bool is_of_interest(const struct keeper *keeper, uint32_t number)
 		return keeper->has_group;
 	if (stages[number].undo == workspace_settle)
 		return keeper->workspace_id[0] != 0;
+	if (stages[number].undo == placeholder_undo)
+		return keeper->n_placeholders != 0;
 	if (stages[number].undo == network_egress_undo)
 		return keeper->plan.network.mode != FLAT_NETWORK_NONE;
 	return stages[number].undo != sources_undo && stages[number].undo != network_undo;

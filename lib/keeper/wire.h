@@ -124,6 +124,7 @@ enum {
 #define STATE_RECORD "record.json"
 #define STATE_PLAN "plan.json"
 #define STATE_CGROUPS "cgroups"
+#define STATE_PLACEHOLDERS "placeholders"	/* names made in a folder of the host: base/placeholder.h */
 #define STATE_STATE "state"
 #define STATE_WORKSPACE "workspace"
 #define STATE_REPORT "report.json"

@@ -89,6 +89,8 @@ enum {
 	FLAT_ATTR_OUTER = 1 << 7, /* the target is in the outer root, where the program of the wall runs */
 	FLAT_ATTR_TRUST_PEM = 1 << 8, /* FILE: behind the content the certificate of the box's own CA, as PEM */
 	FLAT_ATTR_TRUST_JSON = 1 << 9, /* FILE: the same in base64, then `"]}` */
+	FLAT_ATTR_HOLD = 1 << 10, /* PROTECT: in a folder of the host; see keeper/placeholder.c */
+	FLAT_ATTR_PLACEHOLDER = 1 << 11, /* PROTECT: made there where it is missing, and removed at the end */
 }; /* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
 	uint32_t op;

@@ -46,7 +46,9 @@ static void emit(struct plan_builder *builder, const struct protect_place *place
 		.target = builder_text(builder, "%s/%s", place->target, item->path),
 	};
 
-	if (item->absent && place->direct) {
+	if (place->direct)
+		step.attr |= FLAT_ATTR_HOLD;
+	if (item->absent && place->direct && !place->placeholder) {
 		note(&tally->open, &tally->n_open, item->path);
 		tally->open_written |= item->written;
 		return;
@@ -56,7 +58,8 @@ static void emit(struct plan_builder *builder, const struct protect_place *place
 		tally->shared_written |= item->written;
 	}
 	if (item->absent) {
-		step.attr |= FLAT_ATTR_MAKE | (item->folder ? FLAT_ATTR_FOLDER : 0);
+		step.attr |= place->placeholder ? FLAT_ATTR_PLACEHOLDER : FLAT_ATTR_MAKE;
+		step.attr |= item->folder ? FLAT_ATTR_FOLDER : 0;
 		step.content = item->content;
 		step.content_len = item->content ? strlen(item->content) : 0;
 		note(&tally->made, &tally->n_made, item->path);
@@ -82,7 +85,7 @@ static void tell_held(struct plan_builder *builder, const struct protect_find *f
 		return;
 	detail = builder_text(builder, "%s: %s%s%s%s%s", find->place->target,
 		tally->n_held ? "read-only " : "", kept(builder, &tally->held),
-		tally->n_held && tally->n_made ? "; " : "", tally->n_made ? "held absent " : "",
+		tally->n_held && tally->n_made ? "; " : "", !tally->n_made ? "" : find->place->placeholder ? "by a placeholder " : "held absent ",
 		kept(builder, &tally->made));
 	if (find->incomplete)
 		detail = builder_text(builder, "%s; not every folder could be looked into for more", detail);
@@ -108,7 +111,7 @@ static void tell_open(struct plan_builder *builder, const struct protect_find *f
 			.detail = builder_text(builder,
 				"%s is a folder of the host that is written directly; what is not there yet can be made: %s",
 				find->place->target, kept(builder, &tally->open)),
-			.remedy = "make them first, or use an overlay workspace" });
+			.remedy = "write \"protect_absent\": \"placeholder\", or use an overlay workspace" });
 	if (tally->n_shared)
 		enforcement_add(builder, &(struct enforcement){
 			.name = "workspace.protect_links",

@@ -16,6 +16,7 @@ struct protect_place {
 	const struct view *view; /* what it shows at the start; NULL: nothing */
 	const char *host; /* canonical path of the folder of the host that it shows; NULL: none */
 	bool direct; /* it is that folder, so that nothing can be made in it to hold a name */
+	bool placeholder; /* there a name is held by one that is removed at the end */
 	bool workspace; /* `workspace.protect` means this one */
 };
 

@@ -469,9 +469,8 @@ static int protect(struct plan_builder *builder, struct choice *choice, abox_err
 		.direct = choice->mode == SPEC_WORKSPACE_DIRECT || choice->is_whole,
 		.workspace = true };
 
-	if (place.direct && strcmp(spec_string(builder->spec, "/workspace/protect_absent"), "refuse") != 0)
-		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-			"/workspace/protect_absent", "'placeholder' is not available in this build");
+	place.placeholder = choice->mode == SPEC_WORKSPACE_DIRECT &&
+			    strcmp(spec_string(builder->spec, "/workspace/protect_absent"), "placeholder") == 0;
 	if (choice->kind == SPEC_SOURCE_DIR)
 		fd = layer.root_fd = open(choice->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0)

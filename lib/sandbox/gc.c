@@ -20,6 +20,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/path.h"
+#include "base/placeholder.h"
 #include "keeper/wire.h"
 #include "sandbox/record.h"
 
@@ -140,6 +141,23 @@ static int remove_groups(int box_fd, struct gc_report *report)
 	return first;
 }
 
+/* Names that a killed box has made in a folder of the host; one that somebody has made his own stays, and is told. */
+static void remove_placeholders(int box_fd, struct gc_report *report)
+{
+	_cleanup_(freep) char *record = NULL;
+	size_t len;
+	int r;
+
+	if (file_read_text(box_fd, STATE_PLACEHOLDERS, 1 << 24, &record, &len) < 0)
+		return;
+	r = placeholder_remove(record, len);
+	if (r != 0)
+		report_left(report, STATE_PLACEHOLDERS, r < 0 ? -r : EEXIST);
+	else
+		report_removed(report, STATE_PLACEHOLDERS);
+	unlinkat(box_fd, STATE_PLACEHOLDERS, 0);
+}
+
 static void remove_name(int state_fd, const char *id, const struct json *record)
 {
 	const char *name = json_text(json_member(record, "name"));
@@ -234,6 +252,7 @@ int gc_box(int state_fd, const char *id, bool all, struct gc_report *report, int
 	if (r < 0)	/* the folder stays, since it knows of the groups */
 		return error_set_errno(
 			reterr, ABOX_E_LEFT_BEHIND, stage, id, -r, "control groups of the box remain");
+	remove_placeholders(box_fd, report);
 	r = settle_workspace(box_fd, id, report, reterr);
 	if (r < 0)
 		return r;
