@@ -60,7 +60,7 @@ struct abox_start_options {
 	size_t size;
 	abox_log_fn log;
 	void *log_userdata;
-	uint64_t timeout_usec;	/* for the start itself; 0 means 30 seconds */
+	uint64_t timeout_usec;	/* for the start itself; 0 means 30 seconds, for a virtual machine 2 minutes */
 };
 #define ABOX_START_OPTIONS_INIT sizeof(struct abox_start_options)
 /** abox_start_options_init() - as ABOX_START_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */

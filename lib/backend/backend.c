@@ -8,7 +8,7 @@
 
 const struct backend_ops *backend_find(const char *name)
 {
-	static const struct backend_ops *const all[] = { &backend_namespaces, &backend_gvisor };
+	static const struct backend_ops *const all[] = { &backend_namespaces, &backend_gvisor, &backend_microvm };
 
 	for (size_t i = 0; i < ELEMENTSOF(all); i++) {
 		if (strcmp(all[i]->name, name) == 0)

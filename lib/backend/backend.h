@@ -22,6 +22,7 @@ struct backend_wall {
 
 struct backend_ops {
 	const char *name;
+	uint64_t ready_usec;	/* how long the guest may take to be ready; 0: as long as usual */
 
 	/* Opens what the wall needs of the host, while nothing has been started. release() closes it, also
 	 * after a failed prepare(). One wall per process, so the state is the backend's own. */
@@ -40,6 +41,7 @@ struct backend_ops {
 
 extern const struct backend_ops backend_namespaces;
 extern const struct backend_ops backend_gvisor;
+extern const struct backend_ops backend_microvm;
 
 /* By the name in the plan; NULL when it is not in this build. */
 const struct backend_ops *backend_find(const char *name);

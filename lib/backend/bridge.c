@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include <agentbox/error.h>
+#include <agentbox/sandbox.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -33,8 +34,8 @@
 struct state {
 	const struct bridge *bridge;
 	int wake_fd, signal_fd;
-	bool ended;
-	int status;
+	bool ended, second_ended;
+	int status, second_status;
 	char log[LOG_BYTES];	/* the end of what it has said */
 	size_t log_len;
 };
@@ -126,10 +127,13 @@ static void reap(struct state *state)
 	while (read(state->signal_fd, &info, sizeof(info)) > 0)
 		;
 	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
-		if (pid != state->bridge->pid)
-			continue;
-		state->ended = true;
-		state->status = status;
+		if (pid == state->bridge->pid) {
+			state->ended = true;
+			state->status = status;
+		} else if (pid == state->bridge->second_pid) {
+			state->second_ended = true;
+			state->second_status = status;
+		}
 	}
 }
 
@@ -148,20 +152,51 @@ static void last_line(const struct state *state, char *ret, size_t size)
 	ret[n] = 0;
 }
 
+/* What else it has said, one message a line, for who asked for a log. */
+static void tell_log(const struct state *state)
+{
+	size_t begin = 0;
+
+	while (begin < state->log_len) {
+		const char *newline = memchr(state->log + begin, '\n', state->log_len - begin);
+		size_t end = newline ? (size_t)(newline - state->log) : state->log_len, n = 0;
+		uint8_t buffer[512];
+		struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+		char line[256];
+
+		for (; begin < end && n + 1 < sizeof(line); begin++) {
+			if (state->log[begin] >= ' ' && state->log[begin] < 127)
+				line[n++] = state->log[begin];
+		}
+		line[n] = 0;
+		begin = end + 1;
+		if (!n)
+			continue;
+		guest_message_begin(&writer, GUEST_LOG, 0);
+		pack_u32(&writer, ABOX_LOG_INFO);
+		pack_string(&writer, line);
+		guest_message_send(GUEST_FD_CHANNEL, &writer, NULL, 0);
+	}
+}
+
 static int tell_end(struct state *state, struct fault *fault)
 {
-	const char *name = state->bridge->name, *when = relay.ready ? "" : " before the guest answered";
+	bool second = !state->ended && state->second_ended;	/* the first may have ended for want of it, or it of the first */
+	const char *name = second ? state->bridge->second_name : state->bridge->name;
+	int status = second ? state->second_status : state->status;
+	const char *when = relay.ready ? "" : " before the guest answered";
 	int code = relay.ready ? ABOX_E_GONE : ABOX_E_UNAVAILABLE;
 	char line[256];
 
 	take_log(state);
+	tell_log(state);
 	last_line(state, line, sizeof(line));
-	if (!state->ended)
+	if (!state->ended && !second)
 		return fault_set(fault, code, 0, name, "it closed the channel%s%s%s", when, line[0] ? ": " : "", line);
-	if (WIFSIGNALED(state->status))
-		return fault_set(fault, code, 0, name, "it was ended by signal %d%s%s%s", WTERMSIG(state->status), when,
+	if (WIFSIGNALED(status))
+		return fault_set(fault, code, 0, name, "it was ended by signal %d%s%s%s", WTERMSIG(status), when,
 			line[0] ? ": " : "", line);
-	return fault_set(fault, code, 0, name, "it ended with %d%s%s%s", WEXITSTATUS(state->status), when,
+	return fault_set(fault, code, 0, name, "it ended with %d%s%s%s", WEXITSTATUS(status), when,
 		line[0] ? ": " : "", line);
 }
 
@@ -195,11 +230,12 @@ static int loop(struct state *state, struct fault *fault)
 			return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "what came from inside the wall is no message");
 		take_log(state);
 		reap(state);
-		if (r < 0)
+		if (r < 0 || state->second_ended)
 			wait_for_end(state);
-		if (r < 0 || state->ended)
+		if (r < 0 || state->ended || state->second_ended)
 			return tell_end(state, fault);
 		if (!relay.ready && clock_monotonic_usec() >= deadline) {
+			tell_log(state);
 			last_line(state, line, sizeof(line));
 			return fault_set(fault, ABOX_E_TIMEOUT, 0, bridge->name, "it runs, but the guest does not answer%s%s",
 				line[0] ? ": " : "", line);

@@ -15,6 +15,8 @@
 struct bridge {
 	const char *name;	/* of the program, for people */
 	pid_t pid;		/* a child whose end is the end of the wall */
+	const char *second_name;
+	pid_t second_pid;	/* another such child, or 0 */
 	int in_fd, out_fd;	/* the channel: bytes of the guest, and to it */
 	int log_fd;		/* read end of what the programs write to stderr, or -EBADF */
 	int scratch_fd;		/* goes with GUEST_READY, or -EBADF */

@@ -86,6 +86,10 @@ static pid_t clone_shepherd(void)
 
 	if (guest.box->new_pidns)
 		args.flags |= CLONE_NEWPID | (guest.box->renew_proc ? CLONE_NEWNS : 0);
+	if (guest.box->has_group) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = GUEST_FD_GROUP;
+	}
 	pid = sys_clone3(&args);
 	if (pid < 0 && errno == ENOSYS)	/* gVisor */
 		pid = syscall(SYS_clone, args.flags | SIGCHLD, NULL, NULL, NULL, NULL);

@@ -25,7 +25,8 @@ enum guest_fd {
 	GUEST_FD_SCOPE = 6,	/* Landlock signal scope of shepherds, or unused */
 	GUEST_FD_OOM = 7,	/* the guest's oom_score_adj, opened before it became undumpable */
 	GUEST_FD_DOWN = 8,	/* shepherds: from the guest */
-	GUEST_FD_FREE = 9,
+	GUEST_FD_GROUP = 9,	/* folder of the group of the box, where it has one of its own kernel; or unused */
+	GUEST_FD_FREE = 10,
 };
 
 /* What all commands of a box have in common. */
@@ -36,6 +37,7 @@ struct guest_box {
 	bool has_scope;		/* a shepherd reaches its own command's tree only, and that whole */
 	bool filtered_shepherds;	/* commands inherit the filter from their shepherd: compiling it for each costs more
 				 * than all else between clone and exec. Not where commands are born into groups. */
+	bool has_group;		/* commands are born into GUEST_FD_GROUP, whose counters tell what its limits did */
 	bool new_pidns;		/* each command in a pid namespace of its own, whose PID 1 is the shepherd */
 	/* In the new mount namespace of such a shepherd: a /proc that shows its processes. NULL: none, they see the box's. */
 	int (*renew_proc)(const void *userdata, struct fault *fault);

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -20,13 +21,17 @@
 
 #include <agentbox/error.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
+#include "guest/boot.h"
+#include "guest/group.h"
 #include "guest/guest.h"
 #include "guest/relay.h"
 #include "guest/setup.h"
 #include "kernel/caps.h"
 #include "kernel/compat.h"
 
+#define END_MSEC 10000
 #define RNDADDENTROPY 0x40085203
 #define RNDRESEEDCRNG 0x5207
 #define GUEST_REAL_ID 65533	/* nobody in the box has it */
@@ -34,6 +39,7 @@
 static struct relay relay;
 static uint8_t frame_bytes[RELAY_HEAD + RELAY_PAYLOAD_MAX];
 static struct guest_setup setup;
+static int group_fd = -EBADF;
 
 /* -- the first message -- */
 
@@ -79,27 +85,61 @@ static int seed(struct fault *fault)
 	return 0;
 }
 
+/* The time is that before the machine was started, which has run since. */
 static int set_clock(struct fault *fault)
 {
-	struct timeval now = { .tv_sec = (time_t)(setup.wall_usec / USEC_PER_SEC),
-		.tv_usec = (suseconds_t)(setup.wall_usec % USEC_PER_SEC) };
+	uint64_t usec = setup.wall_usec + clock_monotonic_usec();
+	struct timeval now = { .tv_sec = (time_t)(usec / USEC_PER_SEC), .tv_usec = (suseconds_t)(usec % USEC_PER_SEC) };
 
 	if (setup.wall_usec && settimeofday(&now, NULL) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "clock", "cannot be set");
 	return 0;
 }
 
+static int mask(const char *target)
+{
+	struct stat st;
+
+	if (stat(target, &st) < 0)
+		return errno == ENOENT ? 0 : -1;
+	if (S_ISDIR(st.st_mode))
+		return mount("none", target, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k,nr_inodes=2,mode=0");
+	return mount("/dev/null", target, NULL, MS_BIND, NULL);
+}
+
+static int make_readonly(const char *target)
+{
+	if (mount(target, target, NULL, MS_BIND | MS_REC, NULL) < 0)
+		return errno == ENOENT ? 0 : -1;
+	return mount(NULL, target, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+}
+
+/* Below a new root the targets are without its name. */
+static int make_mount(const struct setup_mount *wanted, const char *target, struct fault *fault)
+{
+	int r;
+
+	if (strcmp(wanted->type, SETUP_MASK) == 0) {
+		r = mask(target);
+	} else if (strcmp(wanted->type, SETUP_READONLY) == 0) {
+		r = make_readonly(target);
+	} else {
+		if (mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, target, "cannot make the mount point");
+		r = mount(wanted->source, target, wanted->type, wanted->flags, wanted->options);
+	}
+	if (r < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, target, "cannot mount %s", wanted->type);
+	return 0;
+}
+
 static int make_mounts(struct fault *fault)
 {
-	for (size_t i = 0; i < setup.n_mounts; i++) {
-		const struct setup_mount *wanted = &setup.mounts[i];
+	int r = 0;
 
-		if (mkdir(wanted->target, 0755) < 0 && errno != EEXIST && errno != EROFS)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, wanted->target, "cannot make the mount point");
-		if (mount(wanted->source, wanted->target, wanted->type, wanted->flags, wanted->options) < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, wanted->target, "cannot mount %s", wanted->source);
-	}
-	return 0;
+	for (size_t i = 0; r == 0 && i < setup.n_mounts; i++)
+		r = make_mount(&setup.mounts[i], setup.mounts[i].target, fault);
+	return r;
 }
 
 /* Moved, since in a merely chrooted place no user namespace can be made. */
@@ -128,11 +168,24 @@ static int loopback_up(struct fault *fault)
 	return 0;
 }
 
+static int make_group(struct fault *fault)
+{
+	if (!setup.own_kernel)
+		return 0;
+	group_fd = group_make(setup.memory_bytes, setup.pids, fault);
+	if (group_fd < 0)
+		return group_fd;
+	group_fd = fd_move_above(group_fd, GUEST_FD_FREE);
+	return group_fd < 0 ? fault_set(fault, ABOX_E_SYSTEM, -group_fd, "groups", "no descriptor left for them") : 0;
+}
+
 static int set_up(struct fault *fault)
 {
 	int r;
 
 	r = seed(fault);
+	if (r == 0)
+		r = make_group(fault);
 	if (r == 0)
 		r = set_clock(fault);
 	if (r == 0)
@@ -176,6 +229,7 @@ static int fork_relay(int in_fd, int out_fd, struct fault *fault)
 
 	if (socket_pair(pair) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "relay", "no socket for it");
+	pair[0] = fd_move_above(pair[0], GUEST_FD_FREE);
 	pid = fork();
 	if (pid == 0) {
 		fd_close(pair[0]);
@@ -184,8 +238,7 @@ static int fork_relay(int in_fd, int out_fd, struct fault *fault)
 	fd_close(pair[1]);
 	if (pid < 0 || dup3(pair[0], GUEST_FD_CHANNEL, O_CLOEXEC) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "relay", "cannot be started");
-	if (pair[0] != GUEST_FD_CHANNEL)
-		fd_close(pair[0]);
+	fd_close(pair[0]);
 	return 0;
 }
 
@@ -207,11 +260,18 @@ static int open_null(struct fault *fault)
 /* A mount namespace of gVisor's shows its mounts to everybody, so there /proc stays that of the whole box. */
 static int renew_proc(const void *userdata, struct fault *fault)
 {
-	const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+	size_t len = strlen(setup.root);
+	int r = 0;
 
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 || mount("proc", "/proc", "proc", flags, NULL) < 0)
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "/proc", "cannot be mounted anew");
-	return 0;
+	for (size_t i = 0; r == 0 && i < setup.n_mounts; i++) {
+		const char *target = setup.mounts[i].target;
+
+		if (strncmp(target, setup.root, len) == 0 && strncmp(target + len, "/proc", 5) == 0)
+			r = make_mount(&setup.mounts[i], target + len, fault);
+	}
+	return r;
 }
 
 static int fill_box(struct guest_box *box, struct fault *fault)
@@ -226,6 +286,7 @@ static int fill_box(struct guest_box *box, struct fault *fault)
 		.new_pidns = true,
 		.renew_proc = setup.own_kernel ? renew_proc : NULL,
 		.filtered_shepherds = true,
+		.has_group = setup.own_kernel,
 		.tied_signals = !setup.own_kernel };
 	return 0;
 }
@@ -253,6 +314,11 @@ static int make_ready(struct guest_box *box, struct fault *fault)
 	r = take_ids(fault);
 	if (r == 0)
 		r = open_null(fault);
+	if (r == 0 && group_fd >= 0) {
+		if (dup3(group_fd, GUEST_FD_GROUP, O_CLOEXEC) < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, "groups", "no descriptor left for them");
+		group_fd = fd_close(group_fd);
+	}
 	if (r == 0)
 		r = guest_block_signals(fault);
 	if (r == 0)
@@ -281,6 +347,14 @@ static void tell_fault(int fd, const struct fault *fault)
 		fd_write_all(fd, packet, writer.len);
 }
 
+/* The end of a machine's first program is a panic, and what it has said last would be lost on the way. */
+static int wait_for_end(void)
+{
+	if (setup.own_kernel)
+		poll(NULL, 0, END_MSEC);
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
 	static struct guest_box box;
@@ -292,9 +366,7 @@ int main(int argc, char **argv)
 	prctl(PR_SET_DUMPABLE, 0);
 	umask(0);
 	if (argc > 1) {
-		in_fd = out_fd = open(argv[1], O_RDWR | O_NOCTTY);
-		if (in_fd < 0)
-			return 1;
+		in_fd = out_fd = boot_open_port(argv[1]);
 	}
 	in_fd = fd_move_above(in_fd, GUEST_FD_FREE);
 	out_fd = argc > 1 ? in_fd : fd_move_above(out_fd, GUEST_FD_FREE);
@@ -305,7 +377,7 @@ int main(int argc, char **argv)
 		r = set_up(&fault);
 	if (r < 0) {
 		tell_fault(out_fd, &fault);
-		return 1;
+		return wait_for_end();
 	}
 	r = fork_relay(in_fd, out_fd, &fault);
 	fd_close(in_fd);
@@ -316,5 +388,5 @@ int main(int argc, char **argv)
 	if (r == 0)
 		guest_run(&box);
 	guest_message_send_fault(GUEST_FD_CHANNEL, GUEST_FAULT, 0, &fault);
-	return 1;
+	return wait_for_end();
 }

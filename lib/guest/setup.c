@@ -18,6 +18,8 @@ void setup_pack(struct pack_writer *writer, const struct guest_setup *setup)
 	pack_u64(writer, setup->wall_usec);
 	pack_bytes(writer, setup->entropy, setup->entropy_len);
 	pack_bytes(writer, setup->filter, setup->filter_len);
+	pack_u64(writer, setup->memory_bytes);
+	pack_u64(writer, setup->pids);
 	pack_u8(writer, setup->own_kernel);
 	pack_u8(writer, setup->loopback);
 	pack_u32(writer, setup->uid);
@@ -48,6 +50,8 @@ int setup_unpack(const void *packet, size_t len, struct guest_setup *ret)
 	ret->wall_usec = unpack_u64(&reader);
 	ret->entropy = unpack_bytes(&reader, &ret->entropy_len);
 	ret->filter = unpack_bytes(&reader, &ret->filter_len);
+	ret->memory_bytes = unpack_u64(&reader);
+	ret->pids = unpack_u64(&reader);
 	ret->own_kernel = unpack_u8(&reader);
 	ret->loopback = unpack_u8(&reader);
 	ret->uid = unpack_u32(&reader);

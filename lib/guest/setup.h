@@ -13,7 +13,10 @@
 #define SETUP_ENTROPY_BYTES 32
 #define SETUP_MOUNTS 64
 
-/* As mount(2) takes it; made in order, the target as a folder where it is missing. */
+/* As mount(2) takes it; made in order, the target as a folder where it is missing. Two types are the guest's own, and of
+ * a target that is not there they make nothing: */
+#define SETUP_MASK "mask"		/* an empty read-only file or folder over it */
+#define SETUP_READONLY "read-only"	/* it can be read and no more */
 struct setup_mount {
 	const char *source, *target, *type, *options;
 	uint64_t flags;		/* MS_* */
@@ -26,6 +29,7 @@ struct guest_setup {
 	size_t entropy_len;
 	const void *filter;	/* array of struct filter_insn, unaligned */
 	size_t filter_len;
+	uint64_t memory_bytes, pids;	/* what the box may have at most, kept by the guest's own kernel; 0: all there is */
 	uint8_t own_kernel;	/* the guest is PID 1 of a kernel of its own: namespaces, mounts and clocks are its to set */
 	uint8_t loopback;	/* bring lo up */
 	uint32_t uid, gid;	/* to whom the pipes of commands belong, so that they can open /dev/stdin and its like anew */

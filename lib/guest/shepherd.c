@@ -24,6 +24,7 @@
 #include "base/memfd.h"
 #include "guest/count.h"
 #include "guest/guest.h"
+#include "guest/group.h"
 #include "guest/launch.h"
 #include "guest/message.h"
 #include "kernel/compat.h"
@@ -39,6 +40,7 @@ struct shepherd {
 	uint32_t n_killed;
 	uint64_t cpu_usec;
 	uint64_t max_rss_bytes;
+	struct group_counts before;	/* of the box, when the command was started */
 };
 
 static uint8_t
@@ -59,6 +61,21 @@ static void send_spawned(struct shepherd *shepherd, int master_fd)
 	guest_message_begin(&writer, GUEST_SPAWNED, shepherd->command);
 	pack_u32(&writer, (uint32_t)shepherd->main_pid);
 	channel_send(&writer, &master_fd, master_fd >= 0 ? 1 : 0);
+}
+
+static void send_struck(const struct shepherd *shepherd)
+{
+	uint8_t buffer[64];
+	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
+	struct group_counts now;
+
+	if (!shepherd->box->has_group)
+		return;
+	group_read(GUEST_FD_GROUP, &now);
+	guest_message_begin(&writer, GUEST_STRUCK, shepherd->command);
+	pack_u64(&writer, now.n_oom_kills - shepherd->before.n_oom_kills);
+	pack_u64(&writer, now.n_forks_denied - shepherd->before.n_forks_denied);
+	channel_send(&writer, NULL, 0);
 }
 
 static void send_exited(struct shepherd *shepherd, int status, uint32_t survivors)
@@ -129,6 +146,8 @@ static int start_order(struct shepherd *shepherd, struct guest_message *message,
 	shepherd->cpu_usec = 0;
 	shepherd->max_rss_bytes = 0;
 	shepherd->survivors = order.survivors;
+	if (shepherd->box->has_group)
+		group_read(GUEST_FD_GROUP, &shepherd->before);
 	r = launch_start(&launch, &shepherd->main_pid, &master_fd, fault);
 	if (r < 0)
 		return r;
@@ -256,6 +275,7 @@ static void handle_children(struct shepherd *shepherd)
 	if (reap(shepherd, &status, &empty)) {
 		bool kills = shepherd->survivors == ABOX_SURVIVORS_KILL;
 
+		send_struck(shepherd);
 		send_exited(shepherd, status, empty ? 0 : kills ? UINT32_MAX : count_descendants());
 		if (!empty && kills && shepherd->owns_tree)
 			kill(-1, SIGKILL);

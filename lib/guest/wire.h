@@ -41,6 +41,8 @@ enum guest_type {
 	GUEST_LISTENING = 28,	/* head: the same serial. They were all */
 	GUEST_LISTEN_FAULT = 29,	/* head: the same serial; fields as in WIRE_FAULT */
 	GUEST_SOCKET_MADE = 30,	/* head: serial of SOCKET. fds: [unconnected TCP socket], none when there was none to be had */
+	GUEST_STRUCK = 31,	/* u64 processes killed for memory, u64 forks refused, in the box since the command was started:
+				 * before EXITED, where the guest's own kernel keeps those limits */
 };
 
 enum guest_scope {

@@ -84,6 +84,7 @@ struct command {
 	struct cgroup_group tree;	/* for kill */
 	struct cgroup_group limits;	/* of its own limits */
 	bool has_tree, has_limits;
+	uint64_t behind_oom_kills, behind_forks_denied;	/* as the guest tells, where the limits are its kernel's */
 	struct cgroup_stats before;	/* counters of the group that limits it, when it started */
 
 	pid_t pid;		/* inside */

@@ -92,6 +92,17 @@ int link_wait_ready(struct keeper *keeper, uint64_t deadline_usec, struct fault 
 	}
 }
 
+/* Counters of a kernel that is not ours: what it says of itself is believed as far as a cause goes. */
+static void take_struck(struct command *command, struct guest_message *message)
+{
+	uint64_t n_oom = unpack_u64(&message->body), n_denied = unpack_u64(&message->body);
+
+	if (!unpack_done(&message->body))
+		return;
+	command->behind_oom_kills = n_oom;
+	command->behind_forks_denied = n_denied;
+}
+
 static void take_exited(struct command *command, struct guest_message *message)
 {
 	int status = unpack_i32(&message->body);
@@ -145,6 +156,8 @@ static void take_message(struct keeper *keeper, struct guest_message *message)
 		fault_init(&fault, ABOX_STAGE_COMMAND);
 		take_fault(message, &fault);
 		command_refused(command, &fault);
+	} else if (message->type == GUEST_STRUCK) {
+		take_struck(command, message);
 	} else if (message->type == GUEST_EXITED) {
 		take_exited(command, message);
 	} else if (message->type == GUEST_TREE_GONE) {

@@ -142,11 +142,11 @@ void result_make(struct command *command)
 		cgroup_read(&command->limits, &after);
 	else if (command->keeper->has_group)
 		cgroup_read_evidence(&command->keeper->group, &after);
-	n_oom = oom_kills(command, &after);
+	n_oom = oom_kills(command, &after) + command->behind_oom_kills;
 	result->limits_struck = command->struck;
 	if (n_oom)
 		result->limits_struck |= ABOX_LIMIT_MEMORY;
-	if (forks_denied(command, &after))
+	if (forks_denied(command, &after) || command->behind_forks_denied)
 		result->limits_struck |= ABOX_LIMIT_PIDS;
 	note_disk(command, result);
 	if (command->has_limits && after.has_memory && after.memory_peak_bytes)

@@ -22,7 +22,7 @@
 #include "keeper/network.h"
 #include "kernel/compat.h"
 
-#define READY_TIMEOUT_USEC (30 * USEC_PER_SEC)
+#define READY_TIMEOUT_USEC (30 * USEC_PER_SEC)	/* where the wall itself knows no bound */
 #define KILL_TIMEOUT_USEC (5 * USEC_PER_SEC)
 
 struct stage {
@@ -101,7 +101,8 @@ static int guest_undo(struct keeper *keeper, struct fault *fault)
 
 static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 {
-	uint64_t deadline = clock_deadline(clock_monotonic_usec(), READY_TIMEOUT_USEC);
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(),
+		keeper->backend->ready_usec ? keeper->backend->ready_usec : READY_TIMEOUT_USEC);
 	int r;
 
 	r = keeper->backend->start(

@@ -212,7 +212,8 @@ static int open_cache(int stage, abox_error **reterr)
 		      : fd;
 }
 
-/* Appears under its name only when it is whole. Who comes second finds the other's, which is the same. */
+/* Appears under its name only when it is whole. Who comes second finds the other's, which is the same. Everybody may
+ * read it, as a machine's user is nobody; the folder is closed. */
 static int store(int cache_fd, const char *name, const uint8_t *data, size_t len)
 {
 	_cleanup_(fd_closep) int fd = -EBADF;
@@ -225,84 +226,88 @@ static int store(int cache_fd, const char *name, const uint8_t *data, size_t len
 	r = fd_write_all(fd, data, len);
 	if (r < 0)
 		return r;
-	if (fdatasync(fd) < 0)
+	if (fchmod(fd, 0444) < 0 || fdatasync(fd) < 0)
 		return -errno;
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, self, cache_fd, name, AT_SYMLINK_FOLLOW) < 0 && errno != EEXIST ? -errno : 0;
 }
 
-static int open_cached(int cache_fd, const char *name)
+/* 0 when it is there. Security: the folder is the user's own, so that somebody else's file cannot be in it. */
+static int look_for(int cache_fd, const char *name)
 {
 	struct stat st;
-	int fd = openat(cache_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
-	if (fd < 0)
+	if (fstatat(cache_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
-	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid()) {
-		fd_close(fd);
-		return -EINVAL;
-	}
-	return fd;
+	return S_ISREG(st.st_mode) && st.st_uid == geteuid() && st.st_size > 0 ? 0 : -EINVAL;
 }
 
-static int unpack_into(int cache_fd, const char *name, const struct view *view, const struct machine_image *image,
+static int keep(int cache_fd, const char *name, const struct view *view, const struct machine_image *image,
 	const char *path, int stage, abox_error **reterr)
 {
-	_cleanup_(freep) uint8_t *data = NULL;
-	size_t len;
-	int r;
+	_cleanup_(freep) uint8_t *unpacked = NULL;
+	const uint8_t *data = view->data;
+	size_t len = view->len, unpacked_len;
+	int r = ABOX_E_UNSUPPORTED;
 
-	r = machine_image_unpack(view->data + image->payload, image->payload_len, &data, &len);
+	if (image->payload)
+		r = machine_image_unpack(view->data + image->payload, image->payload_len, &unpacked, &unpacked_len);
 	if (r == ABOX_E_INVALID)
 		return error_set(reterr, r, stage, path, "the packed kernel in it is damaged");
-	if (r < 0)
+	if (r < 0 && r != ABOX_E_UNSUPPORTED)
 		return r;
-	if (!machine_image_has_entry(data, len))
-		return ABOX_E_UNSUPPORTED;
+	if (r == 0 && machine_image_has_entry(unpacked, unpacked_len)) {
+		data = unpacked;
+		len = unpacked_len;
+	}
 	r = store(cache_fd, name, data, len);
-	return r < 0 ? error_set_errno(reterr, ABOX_E_SYSTEM, stage, name, -r, "cannot keep the unpacked kernel") : 0;
+	return r < 0 ? error_set_errno(reterr, ABOX_E_SYSTEM, stage, name, -r, "cannot keep the kernel") : 0;
 }
 
-int machine_kernel_open(
-	const struct machine_kernel *kernel, int stage, int *retfd, bool *retunpacked, abox_error **reterr)
+int machine_kernel_place(const struct machine_kernel *kernel, int stage, char ret[PATH_MAX], abox_error **reterr)
 {
 	_cleanup_(view_clear) struct view view = VIEW_INIT;
-	_cleanup_(fd_closep) int cache_fd = -EBADF;
-	struct machine_image image;
-	char name[DIGEST_TEXT_BYTES];
-	int fd, r;
+	char folder[PATH_MAX], name[DIGEST_TEXT_BYTES];
+	int r;
 
 	r = view_open(kernel->path, &view);
 	if (r < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, kernel->path, -r, "cannot open the kernel");
-	if (machine_image_parse(view.data, view.len, &image) < 0 || strcmp(image.release, kernel->release) != 0)
-		return error_set(reterr, ABOX_E_NOT_FOUND, stage, kernel->path,
-			"is not what it was when the plan was made");
-	*retunpacked = true;
-	if (!image.payload) {
-		*retfd = steal_fd(view.fd);
-		return 0;
-	}
 	r = digest_sha256_text(view.data, view.len, name);
 	if (r < 0)
 		return r;
+	r = place_path(PLACE_CACHE, folder, sizeof(folder));
+	if (r < 0 || (size_t)snprintf(ret, PATH_MAX, "%s/" CACHE_FOLDER "/%s", folder, name) >= PATH_MAX)
+		return error_remedy(reterr,
+			error_set(reterr, ABOX_E_SYSTEM, stage, "cache", "there is no place for the kernel"),
+			"set ABOX_HOME to a folder of your own");
+	return 0;
+}
+
+int machine_kernel_make(const struct machine_kernel *kernel, const char *place, int stage, abox_error **reterr)
+{
+	_cleanup_(view_clear) struct view view = VIEW_INIT;
+	_cleanup_(fd_closep) int cache_fd = -EBADF;
+	const char *name = strrchr(place, '/') + 1;
+	char digest[DIGEST_TEXT_BYTES];
+	struct machine_image image;
+	int r;
+
 	cache_fd = open_cache(stage, reterr);
 	if (cache_fd < 0)
 		return cache_fd;
-	fd = open_cached(cache_fd, name);
-	if (fd == -ENOENT) {
-		r = unpack_into(cache_fd, name, &view, &image, kernel->path, stage, reterr);
-		if (r == ABOX_E_UNSUPPORTED) {
-			*retunpacked = false;
-			*retfd = steal_fd(view.fd);
-			return 0;
-		}
-		if (r < 0)
-			return r;
-		fd = open_cached(cache_fd, name);
-	}
-	if (fd < 0)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, name, -fd, "cannot open the unpacked kernel");
-	*retfd = fd;
-	return 0;
+	r = look_for(cache_fd, name);
+	if (r == 0)
+		return 0;
+	if (r != -ENOENT)
+		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, place, -r, "cannot be the kernel");
+	r = view_open(kernel->path, &view);
+	if (r < 0)
+		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, kernel->path, -r, "cannot open the kernel");
+	r = digest_sha256_text(view.data, view.len, digest);
+	if (r < 0)
+		return r;
+	if (strcmp(digest, name) != 0 || machine_image_parse(view.data, view.len, &image) < 0)
+		return error_set(reterr, ABOX_E_NOT_FOUND, stage, kernel->path, "is not what it was when the plan was made");
+	return keep(cache_fd, name, &view, &image, kernel->path, stage, reterr);
 }

@@ -30,11 +30,25 @@ struct machine_kernel {
 int machine_kernel_find(const char *wanted, int stage, struct machine_kernel *ret, abox_error **reterr);
 
 /*
- * A descriptor of what QEMU loads. A compressed kernel is unpacked once, because that takes the guest some half a
- * second, and kept in the cache folder by the digest of the packed file. One that cannot be unpacked here (its
- * compression is neither LZ4 nor gzip), or has no entry for it, is started packed: slower, nothing else.
+ * The file that QEMU loads: in the cache folder, under the digest of the kernel's file. A packed kernel is unpacked for it
+ * once, because that takes the guest some half a second each time. One that cannot be unpacked here (its compression
+ * is neither LZ4 nor gzip), or has no entry for it, is kept packed: slower, nothing else.
+ *
+ * machine_kernel_place() only says where it would be; machine_kernel_make() sees to it that it is there.
  */
-int machine_kernel_open(const struct machine_kernel *kernel, int stage, int *retfd, bool *retunpacked, abox_error **reterr);
+int machine_kernel_place(const struct machine_kernel *kernel, int stage, char ret[PATH_MAX], abox_error **reterr);
+int machine_kernel_make(const struct machine_kernel *kernel, const char *place, int stage, abox_error **reterr);
+
+/* -- host.c -- */
+
+struct machine_host {
+	char qemu[64], virtiofsd[64];
+	struct machine_kernel kernel;
+	char blocker[256], remedy[256];		/* "": machines can be started */
+	char kvm_blocker[128];			/* why not by hardware; "": it looks as if */
+};
+/* `wanted_kernel` as in machine_kernel_find(); one that was named and cannot be used is an error, all else a blocker. */
+int machine_host_read(const char *wanted_kernel, int stage, struct machine_host *ret, abox_error **reterr);
 
 /* -- image.c: the format of a kernel file; parses untrusted bytes -- */
 

@@ -9,6 +9,7 @@
 #include <linux/limits.h>
 
 #include "base/error.h"
+#include "machine/machine.h"
 #include "base/strings.h"
 #include "plan/flat.h"
 #include "probe/facts.h"
@@ -65,6 +66,8 @@ struct plan_builder {
 	const char *extra_roots;	/* of them, what the harness has added */
 	const void *roots;	/* certificates (PEM) that upstream servers are verified with */
 	size_t roots_len;
+	struct machine_host *machine;	/* of PLAN_MICROVM */
+	const char *kernel_place;	/* where the kernel of its machine is, or will be at the start */
 	bool failed;		/* out of memory somewhere: told once, at the end */
 };
 
@@ -123,6 +126,11 @@ int plan_build_walls(struct plan_builder *builder, abox_error **reterr); /* wall
 /* network.c */
 bool plan_has_network(const struct plan_builder *builder);
 const struct builder_variable *plan_network_variables(const struct plan_builder *builder, size_t *retn);
+void plan_microvm_walls(struct plan_builder *builder);	/* its entries of what is enforced */
+int plan_build_microvm(struct plan_builder *builder, abox_error **reterr); /* microvm.c: the machine and what is around it */
+
+/* The canonical path, also of what is not there yet: then that of its folder and the last name. 0 or -errno. journal.c */
+int plan_canonical(const char *path, char ret[PATH_MAX]);
 
 /* enforcement.c */
 void enforcement_add(struct plan_builder *builder, const struct enforcement *entry);

@@ -40,9 +40,18 @@ static int take_gvisor(struct plan_builder *builder, abox_error **reterr)
 
 static int take_microvm(struct plan_builder *builder, abox_error **reterr)
 {
-	return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-		strcmp(spec_string(builder->spec, "/backend"), "microvm") == 0 ? "/backend" : "/isolation_floor",
-		"backend 'microvm' is not available in this build");
+	const struct machine_host *machine = builder->machine;
+	int r;
+
+	builder->wall = PLAN_MICROVM;
+	builder->flat.backend = "microvm";
+	if (builder->facts->blocker[0])
+		return refuse("microvm", builder->facts->blocker, builder->facts->remedy, reterr);
+	r = machine_host_read(spec_has(builder->spec, "/kernel") ? spec_string(builder->spec, "/kernel") : NULL,
+		ABOX_STAGE_PLAN, builder->machine, reterr);
+	if (r < 0)
+		return r;
+	return machine->blocker[0] ? refuse("microvm", machine->blocker, machine->remedy, reterr) : 0;
 }
 
 int plan_choose_wall(struct plan_builder *builder, abox_error **reterr)
@@ -59,6 +68,9 @@ int plan_choose_wall(struct plan_builder *builder, abox_error **reterr)
 	for (size_t i = 0; i < ELEMENTSOF(walls); i++) {
 		reached = reached || strcmp(walls[i].name, floor) == 0;
 		if (any ? !reached : strcmp(walls[i].name, backend) != 0)
+			continue;
+		/* an emulated machine is slow: only who asks for one gets it */
+		if (any && walls[i].take == take_microvm && strcmp(floor, walls[i].name) != 0)
 			continue;
 		/* the first reason is told: what is in the way of the fastest */
 		r = walls[i].take(builder, first < 0 ? NULL : reterr);

@@ -13,8 +13,7 @@
 #include "base/path.h"
 #include "base/place.h"
 
-/* The canonical path, also of what is not there yet: then that of its folder and the last name. */
-static int canonical(const char *path, char ret[PATH_MAX])
+int plan_canonical(const char *path, char ret[PATH_MAX])
 {
 	char parent[PATH_MAX];
 	const char *slash = strrchr(path, '/');
@@ -58,7 +57,7 @@ static int check_places(struct plan_builder *builder, abox_error **reterr)
 	const char *source;
 
 	for (size_t i = 0; i < ELEMENTSOF(places); i++) {
-		if (place_path(places[i], path, sizeof(path)) < 0 || canonical(path, real) < 0)
+		if (place_path(places[i], path, sizeof(path)) < 0 || plan_canonical(path, real) < 0)
 			continue;	/* not there: nothing to be seen */
 		source = shown_by(builder, real);
 		if (source)
@@ -80,7 +79,7 @@ int plan_build_journal(struct plan_builder *builder, abox_error **reterr)
 	if (r < 0 || !spec_has(builder->spec, "/journal"))
 		return r;
 	path = spec_string(builder->spec, "/journal");
-	r = canonical(path, real);
+	r = plan_canonical(path, real);
 	if (r < 0)
 		return spec_refuse(builder->spec, reterr, ABOX_E_NOT_FOUND, ABOX_STAGE_PLAN, "/journal",
 			"cannot reach the folder of the journal: %s", strerror(-r));

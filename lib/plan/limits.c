@@ -84,6 +84,28 @@ static void build_pids(struct plan_builder *builder)
 	add(builder, "limits.pids", "/limits/pids", "kernel: RLIMIT_NPROC in the box's user namespace");
 }
 
+/* The machine has no more than this, and its own kernel keeps the box within the rest. Of the host's group only a part of a
+ * processor is asked: what else it bounds would end the machine. */
+static int build_machine(struct plan_builder *builder)
+{
+	struct flat_plan *flat = &builder->flat;
+	uint64_t cpu_millis = limit(builder, "/limits/cpus");
+
+	flat->limits.memory_bytes = limit(builder, "/limits/memory");
+	flat->limits.pids = limit(builder, "/limits/pids");
+	flat->limits.own_by_rlimit = 1;
+	if (flat->limits.memory_bytes)
+		add(builder, "limits.memory", "/limits/memory", "machine: its size, and a group of its own kernel");
+	if (flat->limits.pids)
+		add(builder, "limits.pids", "/limits/pids", "machine: a group of its own kernel");
+	if (cpu_millis && cpu_millis % 1000 == 0)
+		add(builder, "limits.cpus", "/limits/cpus", "machine: its processors");
+	else
+		by_cgroup(builder, "limits.cpus", "/limits/cpus", CGROUP_CPU);
+	flat->cgroup_limits.cpu_millis = cpu_millis;
+	return 0;
+}
+
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 {
 	struct flat_limits *limits = &builder->flat.limits;
@@ -107,6 +129,8 @@ int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 	add(builder, "limits.disk", "/limits/disk", "kernel: one tmpfs for every writable place");
 	add(builder, "limits.inodes", "/limits/inodes", "kernel: one tmpfs for every writable place");
 	add(builder, "limits.open_files", "/limits/open_files", "kernel: RLIMIT_NOFILE of each process");
+	if (builder->wall == PLAN_MICROVM)
+		return build_machine(builder);
 	if (by_cgroup(builder, "limits.memory", "/limits/memory", CGROUP_MEMORY))
 		flat->cgroup_limits.memory_bytes = limits->memory_bytes = limit(builder, "/limits/memory");
 	if (by_cgroup(builder, "limits.cpus", "/limits/cpus", CGROUP_CPU))

@@ -10,6 +10,7 @@
 static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_CORE] = true,
 	[SPEC_MODULE_JOURNAL] = true,
+	[SPEC_MODULE_MICROVM] = true,
 	[SPEC_MODULE_WORKSPACE] = true,
 	[SPEC_MODULE_NETWORK] = true,
 };

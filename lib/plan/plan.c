@@ -32,6 +32,8 @@ struct abox_plan {
 	char *journal;
 	char *task;
 	char *proxy, *no_proxy;
+	struct machine_kernel kernel;
+	char *kernel_place;
 	struct pack_writer blob;
 };
 
@@ -64,6 +66,7 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 	free(plan->json);
 	free(plan->journal);
 	free(plan->task);
+	free(plan->kernel_place);
 	free(plan);
 	return NULL;
 }
@@ -110,6 +113,7 @@ static int build(struct plan_builder *builder, abox_error **reterr)
 		plan_build_journal,
 		plan_build_limits,
 		plan_build_gvisor,
+		plan_build_microvm,
 		plan_build_walls,
 		enforcement_settle,
 	};
@@ -230,6 +234,14 @@ static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **re
 	plan->view.task = plan->task;
 	plan->view.name = plan->name;
 	plan->view.json = plan->json;
+	if (builder->kernel_place) {
+		plan->kernel = builder->machine->kernel;
+		plan->kernel_place = strdup(builder->kernel_place);
+		if (!plan->kernel_place)
+			return ABOX_E_MEMORY;
+		plan->view.kernel = &plan->kernel;
+		plan->view.kernel_place = plan->kernel_place;
+	}
 	plan->view.output_bytes = flat->limits.output_bytes;
 	plan->view.output_written = flat->limits.output_written;
 	plan->view.ttl_usec = flat->ttl_usec;
@@ -250,6 +262,7 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	_cleanup_(builder_clear) struct plan_builder builder = { 0 };
 	struct host_facts facts = { 0 };
 	struct runsc_facts runsc;
+	struct machine_host machine;
 	int r;
 
 	if (!spec || !retplan)
@@ -268,6 +281,7 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	builder.facts = &facts;
 	builder.verdict = &plan->verdict;
 	builder.runsc = &runsc;
+	builder.machine = &machine;
 	r = build(&builder, reterr);
 	if (r < 0)
 		return r;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/macro.h"
+#include "machine/machine.h"
 
 /*
  * What a sandbox needs of a plan: the bytes for the keeper, and a few facts that the library side goes by
@@ -28,6 +29,8 @@ struct plan_view {
 	uint32_t egress_uid, egress_gid;	/* whom it becomes; UINT32_MAX: the caller */
 	const char *journal;	/* folder, NULL for none */
 	const char *task;	/* job id, NULL for none */
+	const struct machine_kernel *kernel;	/* of a virtual machine, NULL for none */
+	const char *kernel_place;		/* where the start must find what is made of it */
 	uint64_t output_bytes;
 	bool output_written;
 	uint64_t ttl_usec;	/* of the record of a detached box */

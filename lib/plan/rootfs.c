@@ -85,7 +85,7 @@ static void add_device(struct plan_builder *builder, const char *name, unsigned 
 		builder_text(builder, "/dev/%s", name), 0);
 }
 
-/* The kernel of another wall has devices, processes and a /sys of its own: places for them, and the shared memory. */
+/* gVisor has devices, processes and a /sys of its own: places for them, and the shared memory. */
 static void build_places(struct plan_builder *builder)
 {
 	builder_directory(builder, "/dev", 0755, 0);
@@ -208,7 +208,7 @@ int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr)
 	r = folder ? build_folder_root(builder, reterr) : build_host_root(builder);
 	if (r < 0)
 		return r;
-	if (builder->wall == PLAN_NAMESPACES) {
+	if (builder->wall != PLAN_GVISOR) {
 		build_dev(builder);
 		build_proc(builder);
 		build_sys(builder);

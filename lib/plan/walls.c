@@ -99,6 +99,11 @@ int plan_build_walls(struct plan_builder *builder, abox_error **reterr)
 		build_cgroup(builder);
 		return build_filter(builder, reterr);
 	}
+	if (builder->wall == PLAN_MICROVM) {
+		plan_microvm_walls(builder);
+		build_cgroup(builder);
+		return build_filter(builder, reterr);
+	}
 	enforcement_add(builder, &(struct enforcement){ .name = "filesystem", .required = true,
 		.by = "kernel: mount namespace, private read-only root" });
 	enforcement_add(builder, &(struct enforcement){ .name = "processes", .required = true,

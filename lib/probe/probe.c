@@ -38,6 +38,8 @@ struct abox_host {
 	char version[80];
 	struct runsc_facts runsc;
 	char runsc_version[160];
+	struct machine_host machine;
+	char machine_version[192];
 	char landlock[64];
 	struct backend backends[3];
 	struct capability capabilities[MAX_CAPABILITIES];
@@ -61,8 +63,16 @@ static void describe_backends(abox_host *host)
 		host->version, filled(facts->blocker), filled(facts->remedy) };
 	host->backends[1] = (struct backend){ "gvisor", ABOX_ISOLATION_GVISOR, !host->runsc.blocker[0],
 		filled(host->runsc_version), filled(host->runsc.blocker), filled(host->runsc.remedy) };
-	host->backends[2] = (struct backend){ "microvm", ABOX_ISOLATION_MICROVM, false, NULL,
-		"not available in this build", NULL };
+	/* the machine's programs stand in the same namespaces */
+	if (facts->blocker[0]) {
+		snprintf(host->machine.blocker, sizeof(host->machine.blocker), "%s", facts->blocker);
+		snprintf(host->machine.remedy, sizeof(host->machine.remedy), "%s", facts->remedy);
+	}
+	if (host->machine.kernel.release[0])
+		snprintf(host->machine_version, sizeof(host->machine_version), "Linux %s in QEMU, emulated",
+			host->machine.kernel.release);
+	host->backends[2] = (struct backend){ "microvm", ABOX_ISOLATION_MICROVM, !host->machine.blocker[0],
+		filled(host->machine_version), filled(host->machine.blocker), filled(host->machine.remedy) };
 }
 
 static void add(
@@ -199,7 +209,8 @@ static void describe_cell(abox_host *host)
 		"not where the host has a proxy: it resolves the names", NULL);
 }
 
-int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, abox_host **ret)
+int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, const struct machine_host *machine,
+	abox_host **ret)
 {
 	abox_host *host = calloc(1, sizeof(*host));
 
@@ -211,6 +222,10 @@ int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, ab
 		host->runsc = *runsc;
 	else
 		snprintf(host->runsc.blocker, sizeof(host->runsc.blocker), "not looked at");
+	if (machine)
+		host->machine = *machine;
+	else
+		snprintf(host->machine.blocker, sizeof(host->machine.blocker), "not looked at");
 	describe_backends(host);
 	describe_capabilities(host);
 	*ret = host;
@@ -225,6 +240,7 @@ const struct host_facts *host_get_facts(const abox_host *host)
 int abox_probe(abox_host **rethost, abox_error **reterr)
 {
 	struct host_facts facts;
+	struct machine_host machine;
 	struct runsc_facts runsc;
 	int r;
 
@@ -235,7 +251,9 @@ int abox_probe(abox_host **rethost, abox_error **reterr)
 		return r;
 	r = runsc_facts_read(&facts, &runsc, reterr);
 	if (r == 0)
-		r = host_new(&facts, &runsc, rethost);
+		r = machine_host_read(NULL, ABOX_STAGE_PROBE, &machine, reterr);
+	if (r == 0)
+		r = host_new(&facts, &runsc, &machine, rethost);
 	if (r == 0)
 		describe_cell(*rethost);
 	return r;

@@ -22,11 +22,13 @@
 #include "base/socket.h"
 #include "keeper/wire.h"
 #include "kernel/spawn.h"
+#include "machine/machine.h"
 #include "plan/plan.h"
 #include "sandbox/network.h"
 #include "sandbox/record.h"
 
 #define START_TIMEOUT_USEC (30 * USEC_PER_SEC)
+#define MACHINE_TIMEOUT_USEC (120 * USEC_PER_SEC)
 #define COPY_TIMEOUT_USEC (3600 * USEC_PER_SEC)	/* where the workspace is a copy */
 #define UNDO_TIMEOUT_MSEC 10000
 
@@ -170,6 +172,9 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	pid_t keeper = 0;
 	int fd = -EBADF, r;
 
+	r = view->kernel ? machine_kernel_make(view->kernel, view->kernel_place, ABOX_STAGE_START, reterr) : 0;
+	if (r < 0)
+		return r;
 	r = record_start(view, abox_plan_get_digest(plan), box->id, deadline_usec, &recorder_fd, reterr);
 	if (r < 0)
 		return r;
@@ -217,6 +222,7 @@ int abox_sandbox_start(abox_plan *plan, const struct abox_start_options *options
 		memcpy(&full, options, MIN(options->size, sizeof(full)));
 	timeout_usec = full.timeout_usec                    ? full.timeout_usec
 		       : plan_view(plan)->workspace_copies ? COPY_TIMEOUT_USEC
+		       : plan_view(plan)->kernel	   ? MACHINE_TIMEOUT_USEC
 							    : START_TIMEOUT_USEC;
 	r = new_id(id);
 	if (r < 0)

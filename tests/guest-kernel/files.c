@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -39,26 +40,23 @@ int main(int argc, char **argv)
 	struct machine_kernel kernel;
 	struct text archive = TEXT_INIT;
 	abox_error *error = NULL;
-	char self[64], path[4096];
-	bool unpacked;
-	int fd, init_fd;
-	ssize_t n;
+	char place[PATH_MAX];
+	int init_fd;
 
 	if (argc != 3)
 		return 2;
 	if (machine_kernel_find(NULL, ABOX_STAGE_PLAN, &kernel, &error) < 0)
 		return fail(error, 77);
 	if (machine_modules_find(&kernel, names, ABOX_STAGE_PLAN, &modules, &error) < 0 ||
-		machine_kernel_open(&kernel, ABOX_STAGE_START, &fd, &unpacked, &error) < 0)
+		machine_kernel_place(&kernel, ABOX_STAGE_START, place, &error) < 0 ||
+		machine_kernel_make(&kernel, place, ABOX_STAGE_START, &error) < 0)
 		return fail(error, 1);
 	init_fd = open(argv[1], O_RDONLY | O_CLOEXEC);
 	if (machine_archive_copy(&archive, MACHINE_GUEST, 0755, init_fd, ABOX_STAGE_START, &error) < 0 ||
 		machine_archive_modules(&archive, &kernel, &modules, ABOX_STAGE_START, &error) < 0)
 		return fail(error, 1);
 	machine_archive_end(&archive);
-	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
-	n = readlink(self, path, sizeof(path));
-	if (archive.failed || n <= 0)
+	if (archive.failed)
 		return 1;
-	return write_to(argv[2], "initramfs", archive.data, archive.len) < 0 || write_to(argv[2], "kernel", path, (size_t)n) < 0;
+	return write_to(argv[2], "initramfs", archive.data, archive.len) < 0 || write_to(argv[2], "kernel", place, strlen(place)) < 0;
 }

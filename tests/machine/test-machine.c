@@ -136,45 +136,69 @@ static struct machine_kernel found(void)
 	return kernel;
 }
 
+static int open_made(const struct machine_kernel *kernel, struct stat *st)
+{
+	char place[PATH_MAX];
+	int fd;
+
+	cr_assert_eq(machine_kernel_place(kernel, ABOX_STAGE_PLAN, place, NULL), 0);
+	cr_assert_eq(machine_kernel_make(kernel, place, ABOX_STAGE_START, NULL), 0);
+	fd = open(place, O_RDONLY | O_CLOEXEC);
+	cr_assert(fd >= 0);
+	cr_assert_eq(fstat(fd, st), 0);
+	return fd;
+}
+
 /* A packed kernel is unpacked once, and the cache is used from then on. */
 Test(machine, kernel_is_unpacked_once, .init = enter, .fini = leave)
 {
 	struct machine_kernel kernel;
 	struct stat first, second;
 	uint8_t head[4];
-	bool unpacked;
 	int fd;
 
 	write_image("boot/vmlinuz-" RELEASE, 18);
 	write_modules();
 	kernel = found();
 	cr_assert_str_eq(kernel.release, RELEASE);
-	cr_assert_eq(machine_kernel_open(&kernel, ABOX_STAGE_START, &fd, &unpacked, NULL), 0);
-	cr_assert(unpacked);
+	fd = open_made(&kernel, &first);
 	cr_assert_eq(pread(fd, head, 4, 0), 4);
 	cr_assert_eq(memcmp(head, ELFMAG, 4), 0);
-	cr_assert_eq(fstat(fd, &first), 0);
 	cr_assert_eq(first.st_size, 4096);
 	close(fd);
-	cr_assert_eq(machine_kernel_open(&kernel, ABOX_STAGE_START, &fd, &unpacked, NULL), 0);
-	cr_assert_eq(fstat(fd, &second), 0);
+	close(open_made(&kernel, &second));
 	cr_assert_eq(first.st_ino, second.st_ino);
-	close(fd);
 }
 
-/* One that QEMU cannot start unpacked is started as it is, and said to be so. */
+/* One that QEMU cannot start unpacked is started as it is. */
 Test(machine, kernel_without_entry_stays_packed, .init = enter, .fini = leave)
 {
 	struct machine_kernel kernel;
-	bool unpacked = true;
+	struct stat st;
+	uint8_t magic[4];
 	int fd;
 
 	write_image("boot/vmlinuz-" RELEASE, 17);
 	write_modules();
 	kernel = found();
-	cr_assert_eq(machine_kernel_open(&kernel, ABOX_STAGE_START, &fd, &unpacked, NULL), 0);
-	cr_assert_not(unpacked);
+	fd = open_made(&kernel, &st);
+	cr_assert_eq(pread(fd, magic, 4, 0x202), 4);
+	cr_assert_eq(memcmp(magic, "HdrS", 4), 0);
 	close(fd);
+}
+
+/* A kernel that was replaced between plan and start is not started in its place. */
+Test(machine, kernel_must_be_that_of_the_plan, .init = enter, .fini = leave)
+{
+	struct machine_kernel kernel;
+	char place[PATH_MAX];
+
+	write_image("boot/vmlinuz-" RELEASE, 18);
+	write_modules();
+	kernel = found();
+	cr_assert_eq(machine_kernel_place(&kernel, ABOX_STAGE_PLAN, place, NULL), 0);
+	write_image("boot/vmlinuz-" RELEASE, 17);
+	cr_assert_eq(machine_kernel_make(&kernel, place, ABOX_STAGE_START, NULL), ABOX_E_NOT_FOUND);
 }
 
 /* What is wrong with a named kernel is said, with a remedy. */
@@ -305,9 +329,7 @@ Test(machine, kernel_of_the_host, .init = enter, .fini = leave)
 	struct machine_modules modules;
 	struct machine_kernel kernel;
 	abox_error *error = NULL;
-	uint8_t head[4] = { 0 };
-	bool unpacked;
-	int fd;
+	struct stat st;
 
 	if (machine_kernel_find(NULL, ABOX_STAGE_PLAN, &kernel, &error) < 0) {
 		abox_error_free(error);
@@ -315,8 +337,6 @@ Test(machine, kernel_of_the_host, .init = enter, .fini = leave)
 	}
 	cr_assert_eq(machine_modules_find(&kernel, names, ABOX_STAGE_PLAN, &modules, NULL), 0);
 	machine_modules_clear(&modules);
-	cr_assert_eq(machine_kernel_open(&kernel, ABOX_STAGE_START, &fd, &unpacked, NULL), 0);
-	cr_assert_eq(pread(fd, head, 4, 0), 4);
-	cr_assert_eq(unpacked, memcmp(head, ELFMAG, 4) == 0);
-	close(fd);
+	close(open_made(&kernel, &st));
+	cr_assert_gt(st.st_size, 1 << 20);
 }

@@ -80,7 +80,8 @@ Test(plan, refuses_what_is_not_built)
 {
 	refused("{\"version\":1,\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
 		ABOX_E_UNSUPPORTED, "/credentials/0/name");
-	refused("{\"version\":1,\"isolation_floor\":\"microvm\"}", ABOX_E_UNSUPPORTED, "/isolation_floor");
+	refused("{\"version\":1,\"kernel\":\"/boot/vmlinuz\"}", ABOX_E_UNSUPPORTED, "/kernel");
+	refused("{\"version\":1,\"files\":\"live\"}", ABOX_E_UNSUPPORTED, "/files");
 	cr_assert_eq(compile("{\"version\":1,\"workspace\":{\"on_success\":\"discard\"}}", NULL, NULL), 0);
 	cr_assert_eq(compile("{\"version\":1,\"network\":{\"mode\":\"none\"}}", NULL, NULL), 0);
 }
@@ -91,6 +92,9 @@ Test(plan, never_takes_a_weaker_wall)
 	setenv("ABOX_RUNSC", "/nonexistent/runsc", 1);
 	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNAVAILABLE, "gvisor");
 	refused("{\"version\":1,\"isolation_floor\":\"gvisor\"}", ABOX_E_UNAVAILABLE, "gvisor");
+	setenv("ABOX_KERNEL", "/nonexistent/vmlinuz", 1);
+	refused("{\"version\":1,\"backend\":\"microvm\"}", ABOX_E_UNAVAILABLE, "microvm");
+	refused("{\"version\":1,\"isolation_floor\":\"microvm\"}", ABOX_E_UNAVAILABLE, "microvm");
 	setenv("ABOX_RUNSC", "/bin/true", 1);	/* runs, and is no runsc */
 	refused("{\"version\":1,\"backend\":\"gvisor\"}", ABOX_E_UNAVAILABLE, "gvisor");
 }

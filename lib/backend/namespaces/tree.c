@@ -51,6 +51,7 @@ struct tree {
 
 /* Folders that were mounted, in order: what lies below one of them is reached from there. */
 struct cover {
+	int root_fd;	/* of the tree that it is in: the box's, or what stands around it */
 	const char *target;
 	int fd;
 	bool is_host;	/* a folder of the host itself: nothing is made in it */
@@ -82,7 +83,7 @@ static int give_to(const struct flat_plan *plan, const struct flat_step *step, i
 }
 
 /* The mount that covers the target, the one that was made last where several do; NULL: the root of the box. */
-static const struct cover *cover_of(const char *target, const char **retrest)
+static const struct cover *cover_of(const struct tree *tree, const char *target, const char **retrest)
 {
 	const struct cover *found = NULL;
 	size_t best = 0;
@@ -94,7 +95,7 @@ static const struct cover *cover_of(const char *target, const char **retrest)
 
 		while (cover->target[len] && cover->target[len] == target[len])
 			len++;
-		if (cover->target[len] || (target[len] && target[len] != '/') || len < best)
+		if (cover->root_fd != tree->root_fd || cover->target[len] || (target[len] && target[len] != '/') || len < best)
 			continue;
 		best = len;
 		found = cover;
@@ -103,10 +104,10 @@ static const struct cover *cover_of(const char *target, const char **retrest)
 	return found;
 }
 
-static bool is_of_host(const char *target)
+static bool is_of_host(const struct tree *tree, const char *target)
 {
 	const char *rest;
-	const struct cover *cover = cover_of(target, &rest);
+	const struct cover *cover = cover_of(tree, target, &rest);
 
 	return cover && cover->is_host;
 }
@@ -117,7 +118,7 @@ static bool is_of_host(const char *target)
 static int open_inside(const struct tree *tree, const char *target, int flags)
 {
 	const char *rest;
-	const struct cover *cover = cover_of(target, &rest);
+	const struct cover *cover = cover_of(tree, target, &rest);
 
 	if (!cover)
 		return path_open_under(tree->root_fd, target, flags, 0, PATH_IN_ROOT | PATH_FOLLOW);
@@ -180,7 +181,7 @@ static int make_directory(const struct tree *tree, const struct flat_step *step,
 
 	if (strcmp(step->target, "/") == 0)
 		return 0;
-	if (is_of_host(step->target))
+	if (is_of_host(tree, step->target))
 		return find_directory(tree, step, fault);
 	r = open_parent(tree, step->target, &parent_fd, &name);
 	if (r < 0)
@@ -270,7 +271,7 @@ static int open_target(const struct tree *tree, const struct flat_step *step, bo
 	*retfd = open_inside(tree, step->target, O_PATH);
 	if (*retfd >= 0)
 		return 0;
-	if (*retfd != -ENOENT || is_of_host(step->target))
+	if (*retfd != -ENOENT || is_of_host(tree, step->target))
 		return fail(step, -*retfd, "cannot be opened", fault);
 	r = open_parent(tree, step->target, &parent_fd, &name);
 	if (r < 0)
@@ -301,7 +302,7 @@ static int attach(const struct tree *tree, const struct flat_step *step, int mou
 		return r;
 	forget_parent(tree);	/* it may be what is covered now */
 	if (step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY || step->op == FLAT_OP_PROC)
-		covers[n_covers++] = (struct cover){ .target = step->target, .fd = mount_fd,
+		covers[n_covers++] = (struct cover){ .root_fd = tree->root_fd, .target = step->target, .fd = mount_fd,
 			.is_host = step->op == FLAT_OP_BIND, .is_own = step->op == FLAT_OP_PROC };
 	return 0;
 }
@@ -699,6 +700,8 @@ int tree_enter(const struct flat_plan *plan, tree_log log, int *retscratch_fd, s
 	if (r == 0)
 		r = make_outer(&tree, fault);
 	for (uint32_t i = 0; r == 0 && i < plan->n_steps; i++) {
+		if ((plan->steps[i].attr & FLAT_ATTR_INNER) && plan->steps[i].op != FLAT_OP_DIRECTORY)
+			continue;
 		if (plan->steps[i].attr & FLAT_ATTR_OUTER)
 			r = run_outer_step(&tree, i, fault);
 		else

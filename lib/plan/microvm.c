@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What a plan has besides for the microVM wall: the machine's command line, its first filesystem, and an outer root in
+ * which QEMU and the server of files run. The tree of the box is the same as behind namespaces: what is read-only there,
+ * and the quota, are the host kernel's, on the host's side of the machine. What only the machine's own kernel can mount
+ * (/proc, terminals) the guest mounts behind the wall.
+ */
+#include "plan/builder.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/helper.h"
+#include "machine/machine.h"
+
+#define KERNEL "/kernel"
+#define INITRAMFS "/initramfs"
+#define FILES_SOCKET "/files"	/* as in backend/microvm/microvm.c */
+#define OWN_BYTES (128ULL << 20)	/* what a machine needs besides: kernel, first filesystem, page tables */
+#define MAX_WORDS 64
+#define MAX_CPUS 64
+
+static const char *const modules[] = { "virtio_mmio", "virtio_console", "virtiofs", NULL };
+
+/* -- what the guest mounts -- */
+
+static bool is_kernels_own(const struct flat_step *step)
+{
+	return step->op == FLAT_OP_PROC || step->op == FLAT_OP_DEVPTS || step->op == FLAT_OP_MQUEUE ||
+		strncmp(step->target, "/proc/", 6) == 0 ||
+		(step->op == FLAT_OP_BIND && strncmp(step->target, "/sys/", 5) == 0);
+}
+
+static void mark_inner(struct plan_builder *builder)
+{
+	for (uint32_t i = 0; i < builder->flat.n_steps; i++) {
+		struct flat_step *step = &builder->flat.steps[i];
+
+		if (!is_kernels_own(step))
+			continue;
+		if (step->op == FLAT_OP_BIND)
+			*step = (struct flat_step){ .op = FLAT_OP_DIRECTORY, .target = step->target, .mode = 0555, .source = -1,
+				.name = "", .content = "" };
+		step->attr |= FLAT_ATTR_INNER;
+	}
+}
+
+/* -- the first filesystem -- */
+
+static int build_archive(struct plan_builder *builder, const struct machine_host *host, struct text *archive, abox_error **reterr)
+{
+	_cleanup_(freep) void *guest = NULL;
+	struct machine_modules list;
+	size_t len;
+	int r;
+
+	r = helper_read("guest", &guest, &len, reterr);
+	if (r < 0)
+		return r;
+	machine_archive_file(archive, MACHINE_GUEST, 0555, guest, len);
+	r = machine_modules_find(&host->kernel, modules, ABOX_STAGE_PLAN, &list, reterr);
+	if (r < 0)
+		return r;
+	r = machine_archive_modules(archive, &host->kernel, &list, ABOX_STAGE_PLAN, reterr);
+	machine_modules_clear(&list);
+	machine_archive_end(archive);
+	return r == 0 && archive->failed ? ABOX_E_MEMORY : r;
+}
+
+/* -- the outer root -- */
+
+static void outer(struct plan_builder *builder, const struct flat_step *step)
+{
+	struct flat_step copy = *step;
+
+	copy.attr |= FLAT_ATTR_OUTER;
+	if (copy.op != FLAT_OP_BIND)
+		copy.source = -1;
+	builder_step(builder, &copy);
+}
+
+static void outer_bind(struct plan_builder *builder, const struct flat_source *source, const char *target, uint32_t attr)
+{
+	outer(builder, &(struct flat_step){ .op = FLAT_OP_BIND, .target = target, .attr = attr,
+		.source = builder_source(builder, source) });
+}
+
+/* Programs and libraries of the host. */
+static void add_system(struct plan_builder *builder)
+{
+	static const char *const folders[] = { "/usr", "/lib", "/lib64", "/bin", "/nix/store", "/gnu/store" };
+	char link[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	outer(builder, &(struct flat_step){ .op = FLAT_OP_DIRECTORY, .target = "/etc", .mode = 0755 });
+	for (size_t i = 0; i < ELEMENTSOF(folders); i++) {
+		if (lstat(folders[i], &st) < 0 || strchr(folders[i] + 1, '/'))
+			continue;
+		if (S_ISDIR(st.st_mode)) {
+			outer_bind(builder, &(struct flat_source){ .path = folders[i], .kind = FLAT_DIRECTORY }, folders[i],
+				FLAT_ATTR_RDONLY | FLAT_ATTR_RECURSIVE);
+		} else if (S_ISLNK(st.st_mode) && (n = readlink(folders[i], link, sizeof(link) - 1)) > 0) {
+			link[n] = 0;
+			outer(builder, &(struct flat_step){ .op = FLAT_OP_SYMLINK, .target = folders[i],
+				.content = builder_text(builder, "%s", link), .content_len = (size_t)n });
+		}
+	}
+	if (stat("/etc/ld.so.cache", &st) == 0)
+		outer_bind(builder, &(struct flat_source){ .path = "/etc/ld.so.cache", .kind = FLAT_FILE, .optional = 1 },
+			"/etc/ld.so.cache", FLAT_ATTR_RDONLY | FLAT_ATTR_OPTIONAL);
+}
+
+static void add_outer_root(struct plan_builder *builder, const char *kernel, const struct text *archive)
+{
+	add_system(builder);
+	outer(builder, &(struct flat_step){ .op = FLAT_OP_DIRECTORY, .target = "/proc", .mode = 0555 });
+	outer(builder, &(struct flat_step){ .op = FLAT_OP_PROC, .target = "/proc" });
+	outer(builder, &(struct flat_step){ .op = FLAT_OP_DIRECTORY, .target = "/dev", .mode = 0755 });
+	outer_bind(builder, &(struct flat_source){ .path = "/dev/null", .kind = FLAT_DEVICE, .device_major = 1,
+		.device_minor = 3 }, "/dev/null", 0);
+	outer_bind(builder, &(struct flat_source){ .path = "/dev/urandom", .kind = FLAT_DEVICE, .device_major = 1,
+		.device_minor = 9 }, "/dev/urandom", FLAT_ATTR_RDONLY);
+	outer_bind(builder, &(struct flat_source){ .path = kernel, .kind = FLAT_FILE }, KERNEL, FLAT_ATTR_RDONLY);
+	outer(builder, &(struct flat_step){ .op = FLAT_OP_FILE, .target = INITRAMFS, .mode = 0444,
+		.content = builder_bytes(builder, archive->data, archive->len), .content_len = archive->len });
+}
+
+/* -- the command line -- */
+
+struct words {
+	const char *list[MAX_WORDS];
+	size_t n;
+};
+
+static void add_word(struct words *words, const char *word)
+{
+	if (words->n < MAX_WORDS)
+		words->list[words->n++] = word;
+}
+
+static void add_words(struct words *words, const char *const *list)
+{
+	for (; *list; list++)
+		add_word(words, *list);
+}
+
+static void add_program(struct plan_builder *builder, const struct machine_host *host, uint64_t bytes, uint64_t n_cpus)
+{
+	unsigned long long mib = (bytes + (1 << 20) - 1) >> 20;
+	struct words words = { .n = 0 };
+
+	add_word(&words, host->virtiofsd);
+	add_words(&words, (const char *const[]){ "--fd=0", "-o", "source=" FLAT_BOX, "-o", "sandbox=chroot", "-o",
+		"cache=auto", "-o", "log_level=warn", "--thread-pool-size=2", "", NULL });
+	add_word(&words, host->qemu);
+	add_words(&words, (const char *const[]){ "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+		"-M", "microvm,accel=tcg,isa-serial=on,x-option-roms=off,memory-backend=memory", "-cpu", "max",
+		"-global", "virtio-mmio.force-legacy=false", "-m", NULL });
+	add_word(&words, builder_text(builder, "%lluM", mib));
+	add_word(&words, "-object");
+	add_word(&words, builder_text(builder, "memory-backend-memfd,id=memory,size=%lluM,share=on", mib));
+	add_word(&words, "-smp");
+	add_word(&words, builder_text(builder, "%llu", (unsigned long long)n_cpus));
+	add_words(&words, (const char *const[]){ "-chardev", "file,id=console,path=/proc/self/fd/2", "-serial", "chardev:console",
+		"-chardev", "stdio,id=port,signal=off", "-device", "virtio-serial-device,max_ports=2",
+		"-device", "virtserialport,chardev=port,name=agentbox,nr=1",
+		"-chardev", "socket,id=files,path=" FILES_SOCKET, "-device", "vhost-user-fs-device,chardev=files,tag=files",
+		"-kernel", KERNEL, "-initrd", INITRAMFS, "-append",
+		/* the port is a word for the guest; the backend puts a number behind the last one */
+		"console=ttyS0 quiet reboot=t panic=-1 lsm=landlock cryptomgr.notests sysctl.vm.overcommit_memory=1 vport0p1 tsc=reliable tsc_early_khz=",
+		NULL });
+	words.list[words.n] = NULL;
+	builder->flat.program = builder_bytes(builder, words.list, (words.n + 1) * sizeof(*words.list));
+}
+
+void plan_microvm_walls(struct plan_builder *builder)
+{
+	static const struct enforcement entries[] = {
+		{ .name = "filesystem", .by = "host kernel: the tree that the machine is shown, its mounts read-only", .required = true },
+		{ .name = "processes", .by = "machine: a kernel of its own", .required = true },
+		{ .name = "capabilities", .by = "machine's kernel: none, no_new_privs", .required = true },
+		{ .name = "command.tree", .by = "machine's kernel: a pid namespace per command (commands do not see each other)",
+			.required = true, .detail = "a command is killed with everything it has started" },
+	};
+	const struct machine_host *host = builder->machine;
+
+	builder->flat.kill = FLAT_KILL_PIDNS;
+	for (size_t i = 0; i < ELEMENTSOF(entries); i++)
+		enforcement_add(builder, &entries[i]);
+	enforcement_add(builder, &(struct enforcement){ .name = "machine", .required = true,
+		.by = "QEMU microvm, emulated, in namespaces of its own with an empty root",
+		.detail = builder_text(builder, "Linux %s of %s", host->kernel.release, host->kernel.path) });
+}
+
+/* Keys that are about machines alone are not ignored by other walls; what no machine has yet is refused. */
+static int check_keys(struct plan_builder *builder, abox_error **reterr)
+{
+	static const char *const keys[] = { "/kernel", "/files" };
+
+	if (builder->wall != PLAN_MICROVM) {
+		for (size_t i = 0; i < ELEMENTSOF(keys); i++)
+			if (spec_written(builder->spec, "%s", keys[i]))
+				return error_remedy(reterr,
+					spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, keys[i],
+						"only the wall \"microvm\" has it, and this box has \"%s\"",
+						builder->flat.backend),
+					"write \"backend\": \"microvm\", or leave the key out");
+		return 0;
+	}
+	if (strcmp(spec_string(builder->spec, "/files"), "image") == 0)
+		return error_remedy(reterr,
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/files",
+				"files as images are not available in this build"),
+			"write \"live\", or leave the key out");
+	if (plan_has_network(builder))
+		return error_remedy(reterr,
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/network/mode",
+				"a virtual machine has no network in this build"),
+			"use another wall, or \"none\"");
+	return 0;
+}
+
+int plan_build_microvm(struct plan_builder *builder, abox_error **reterr)
+{
+	const struct machine_host *host = builder->machine;
+	_cleanup_(text_clear) struct text archive = TEXT_INIT;
+	uint64_t bytes = builder->flat.limits.memory_bytes, cpu_millis = builder->flat.cgroup_limits.cpu_millis;
+	char place[PATH_MAX], real[PATH_MAX];
+	int r;
+
+	r = check_keys(builder, reterr);
+	if (r < 0 || builder->wall != PLAN_MICROVM)
+		return r;
+	r = build_archive(builder, host, &archive, reterr);
+	if (r == 0)
+		r = machine_kernel_place(&host->kernel, ABOX_STAGE_PLAN, place, reterr);
+	if (r < 0)
+		return r;
+	if (plan_canonical(place, real) < 0)
+		memcpy(real, place, sizeof(real));
+	mark_inner(builder);
+	add_outer_root(builder, builder_text(builder, "%s", real), &archive);
+	add_program(builder, host, (bytes ? bytes : 2ULL << 30) + OWN_BYTES,
+		cpu_millis ? MIN(MAX_CPUS, (cpu_millis + 999) / 1000) : 1);
+	builder->kernel_place = builder_text(builder, "%s", place);
+	return 0;
+}

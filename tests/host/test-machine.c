@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Boxes in virtual machines: what is different there from other walls. The rows of the contract run there as well.
+ */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <elf.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <agentbox/probe.h>
+
+#include "support/support.h"
+
+#define MACHINE "{\"version\":1,\"backend\":\"microvm\"}"
+
+static void needs_machine(void)
+{
+	const char *blocker, *remedy;
+	abox_host *host = NULL;
+	static char text[512];
+	int usable;
+
+	cr_assert_eq(abox_probe(&host, NULL), 0);
+	usable = abox_host_backend_usable(host, 2);
+	blocker = abox_host_backend_blocker(host, 2);
+	remedy = abox_host_backend_remedy(host, 2);
+	snprintf(text, sizeof(text), "needs a virtual machine: %s: %s", blocker ? blocker : "", remedy ? remedy : "");
+	abox_host_unref(host);
+	if (!usable)
+		cr_skip_test("%s", text);
+}
+
+/* The word behind "PPid:" or the like of a process. */
+static bool status_of(pid_t pid, const char *name, char *ret, size_t size)
+{
+	char path[64], line[256];
+	bool found = false;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	file = fopen(path, "re");
+	while (file && !found && fgets(line, sizeof(line), file)) {
+		if (strncmp(line, name, strlen(name)) != 0)
+			continue;
+		line[strcspn(line, "\n")] = 0;
+		snprintf(ret, size, "%s", line + strlen(name) + strspn(line + strlen(name), "\t "));
+		found = true;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+/* A program of the wall: below PID 1 of the outer namespaces, which is below the keeper. */
+static pid_t find_program(abox_sandbox *box, const char *name)
+{
+	pid_t keeper = keeper_pid(abox_sandbox_get_id(box)), found = 0;
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+
+	while (proc && !found && (entry = readdir(proc))) {
+		pid_t pid = atoi(entry->d_name);
+		char text[128];
+
+		if (pid <= 0 || !status_of(pid, "Name:", text, sizeof(text)) || strncmp(text, name, strlen(name)) != 0)
+			continue;
+		if (status_of(pid, "PPid:", text, sizeof(text)) && status_of(atoi(text), "PPid:", text, sizeof(text)) &&
+			atoi(text) == keeper)
+			found = pid;
+	}
+	if (proc)
+		closedir(proc);
+	return found;
+}
+
+/* One machine serves many questions: its own kernel, the time, terminals, what is read-only, and what holds QEMU. */
+Test(machine, is_a_machine_of_its_own, .timeout = 300)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box;
+	abox_result *result;
+	char text[256];
+	long long now;
+	pid_t qemu;
+
+	needs_machine();
+	box = box_of(MACHINE);
+	result = run_words(box, "sh", "-c", "uname -r; cat /proc/1/comm; date +%s; id -u; ls /proc | grep -c '^[0-9]'");
+	cr_assert_eq(abox_result_get_exit_code(result), 0, "%s", output_of(result, 2));
+	cr_assert(strstr(output_of(result, 1), "cloud") || strstr(output_of(result, 1), "."), "%s", output_of(result, 1));
+	cr_assert(strstr(output_of(result, 1), "agentbox-shep"), "%s", output_of(result, 1));
+	cr_assert_eq(sscanf(strstr(output_of(result, 1), "agentbox-shep"), "agentbox-shep %lld", &now), 1);
+	cr_expect(llabs(now - (long long)time(NULL)) < 30, "its clock says %lld", now);
+	abox_result_unref(result);
+	/* what is read-only the host holds; what is writable is the box's */
+	result = run_words(box, "sh", "-c",
+		"echo ok >/workspace/f && cat /workspace/f; for f in /usr/x /etc/x /proc/sys/kernel/core_pattern; do (echo x >$f) 2>&1; done; "
+		"grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; tty; test -c /dev/null && echo x >/dev/null && echo null");
+	cr_expect(strstr(output_of(result, 1), "ok\n"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "/usr/x"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "core_pattern"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "CapEff:\t0000000000000000"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "CapBnd:\t0000000000000000"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "NoNewPrivs:\t1"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "Seccomp:\t2"), "%s", output_of(result, 1));
+	cr_expect(strstr(output_of(result, 1), "null\n"), "%s", output_of(result, 1));
+	abox_result_unref(result);
+	/* T10-3: there is no way to the host besides the channel */
+	result = run_words(box, "python3", "-c",
+		"import socket\n"
+		"try:\n socket.socket(40, socket.SOCK_STREAM)\n print('vsock')\n"
+		"except OSError as e:\n print('denied', e.errno)\n");
+	cr_expect(strstr(output_of(result, 1), "denied"), "%s%s", output_of(result, 1), output_of(result, 2));
+	abox_result_unref(result);
+	/* QEMU has no rights, a filter of its own, and no file of the host's but what its root has */
+	qemu = find_program(box, "qemu");
+	cr_assert_gt(qemu, 0);
+	cr_expect(status_of(qemu, "CapEff:", text, sizeof(text)) && !strcmp(text, "0000000000000000"), "%s", text);
+	cr_expect(status_of(qemu, "CapBnd:", text, sizeof(text)) && !strcmp(text, "0000000000000000"), "%s", text);
+	cr_expect(status_of(qemu, "NoNewPrivs:", text, sizeof(text)) && !strcmp(text, "1"), "%s", text);
+	cr_expect(status_of(qemu, "Seccomp:", text, sizeof(text)) && !strcmp(text, "2"), "%s", text);
+	cr_expect(status_of(find_program(box, "virtiofsd"), "Seccomp:", text, sizeof(text)) && !strcmp(text, "2"), "%s", text);
+	stop_box(box);
+	assert_no_leaks(before);
+}
+
+/* The machine's own kernel keeps the limits, and what it tells is the cause. */
+Test(machine, limits_are_kept_and_told, .timeout = 300)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box;
+	abox_result *result;
+
+	needs_machine();
+	box = box_of("{\"version\":1,\"backend\":\"microvm\",\"limits\":{\"memory\":\"96MiB\",\"pids\":40,\"disk\":\"16MiB\",\"cpus\":1}}");
+	result = run_words(box, "python3", "-c", "b = bytearray(400 << 20); print(sum(b[::4096]))");
+	cr_expect_eq(abox_result_get_cause(result), ABOX_CAUSE_MEMORY, "%s", abox_result_get_evidence(result));
+	cr_expect(abox_result_get_limits_struck(result) & ABOX_LIMIT_MEMORY);
+	abox_result_unref(result);
+	result = run_words(box, "python3", "-c", "b = bytearray(20 << 20); print(len(b))");
+	cr_expect_eq(abox_result_get_exit_code(result), 0, "%s", output_of(result, 2));
+	cr_expect_not(abox_result_get_limits_struck(result) & ABOX_LIMIT_MEMORY);
+	abox_result_unref(result);
+	result = run_words(box, PROBE_IN_BOX, "forks", "200");
+	cr_expect(strstr(output_of(result, 1), "EAGAIN"), "%s", output_of(result, 1));
+	cr_expect(abox_result_get_limits_struck(result) & ABOX_LIMIT_PIDS);
+	abox_result_unref(result);
+	result = run_words(box, PROBE_IN_BOX, "fill", "/tmp/f", "67108864");
+	cr_expect(strstr(output_of(result, 1), "ENOSPC"), "%s", output_of(result, 1));
+	abox_result_unref(result);
+	result = run_words(box, "nproc");
+	cr_expect_str_eq(output_of(result, 1), "1\n");
+	abox_result_unref(result);
+	stop_box(box);
+	assert_no_leaks(before);
+}
+
+static void kill_and_look(const char *program)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box = box_of(MACHINE);
+	abox_command *command = start_words(box, "sleep", "1000");
+	abox_result *result = NULL;
+	pid_t pid = find_program(box, program);
+
+	cr_assert_gt(pid, 0, "%s is not there", program);
+	cr_assert_eq(kill(pid, SIGKILL), 0);
+	cr_assert_eq(abox_command_wait(command, 60000000, &result, NULL), 1);
+	cr_expect_eq(abox_result_get_cause(result), ABOX_CAUSE_WALL_LOST);
+	cr_expect(strstr(abox_result_get_evidence(result), program), "%s", abox_result_get_evidence(result));
+	abox_result_unref(result);
+	abox_command_unref(command);
+	abox_sandbox_stop(box, ABOX_STOP_CANCEL, NULL, NULL);
+	abox_sandbox_unref(box);
+	assert_no_leaks(before);
+}
+
+/* Each program of the wall may die at any time: it is told which, and nothing stays. */
+Test(machine, lost_wall_is_told, .timeout = 300)
+{
+	needs_machine();
+	kill_and_look("qemu");
+	kill_and_look("virtiofsd");
+}
+
+/* Nor does anything stay when the keeper dies. */
+Test(machine, goes_with_its_keeper, .timeout = 300)
+{
+	struct leaks *before = leaks_take();
+	abox_sandbox *box;
+	pid_t qemu;
+
+	needs_machine();
+	box = box_of(MACHINE);
+	qemu = find_program(box, "qemu");
+	cr_assert_gt(qemu, 0);
+	cr_assert_eq(kill(keeper_pid(abox_sandbox_get_id(box)), SIGKILL), 0);
+	for (int i = 0; i < 1000 && !pid_is_gone(qemu); i++)
+		pause_msec(10);
+	cr_expect(pid_is_gone(qemu));
+	abox_sandbox_stop(box, ABOX_STOP_CANCEL, NULL, NULL);
+	abox_sandbox_unref(box);
+	abox_sandbox_gc(NULL, NULL);
+	assert_no_leaks(before);
+}
+
+/* Two machines have nothing random in common. */
+Test(machine, boots_share_no_entropy, .timeout = 300)
+{
+	char first[128];
+
+	needs_machine();
+	for (int i = 0; i < 2; i++) {
+		abox_sandbox *box = box_of(MACHINE);
+		abox_result *result = run_words(box, "sh", "-c", "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/boot_id");
+
+		cr_assert_gt(strlen(output_of(result, 1)), 60, "%s", output_of(result, 2));
+		if (i == 0)
+			snprintf(first, sizeof(first), "%s", output_of(result, 1));
+		else
+			cr_expect_str_neq(first, output_of(result, 1));
+		abox_result_unref(result);
+		stop_box(box);
+	}
+}
+
+/* A kernel by name, modules and shape, whose first instruction is none. */
+static void write_broken_kernel(const char *path, const char *release)
+{
+	Elf64_Ehdr header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT }, .e_type = ET_EXEC,
+		.e_machine = EM_X86_64, .e_version = EV_CURRENT, .e_entry = 0x100000, .e_phoff = sizeof(header),
+		.e_ehsize = sizeof(header), .e_phentsize = sizeof(Elf64_Phdr), .e_phnum = 2 };
+	Elf64_Phdr segments[] = {
+		{ .p_type = PT_LOAD, .p_flags = PF_R | PF_X, .p_offset = 4096, .p_vaddr = 0x100000, .p_paddr = 0x100000,
+			.p_filesz = 4096, .p_memsz = 4096, .p_align = 4096 },
+		{ .p_type = PT_NOTE, .p_offset = 256, .p_filesz = 24, .p_memsz = 24, .p_align = 4 },
+	};
+	uint32_t notes[] = { 4, 8, 18, 0x006e6558 /* "Xen" */, 0x100000, 0 };
+	static uint8_t image[8192];
+	FILE *file = fopen(path, "we");
+
+	memcpy(image, &header, sizeof(header));
+	memcpy(image + sizeof(header), segments, sizeof(segments));
+	memcpy(image + 256, notes, sizeof(notes));
+	snprintf((char *)image + 512, 256, "Linux version %s (none)", release);
+	image[4096] = 0x0f;	/* ud2 */
+	image[4097] = 0x0b;
+	cr_assert(file);
+	cr_assert_eq(fwrite(image, sizeof(image), 1, file), 1);
+	fclose(file);
+}
+
+/* Where the modules of that release are, as seen from a kernel in folder/boot. */
+static void link_modules(const char *folder, const char *release)
+{
+	const char *kernel = getenv("ABOX_KERNEL");
+	char from[4600], to[4600];
+
+	if (!kernel)
+		return;
+	snprintf(to, sizeof(to), "%s/lib", folder);
+	cr_assert_eq(mkdir(to, 0755), 0);
+	snprintf(to, sizeof(to), "%s/lib/modules", folder);
+	cr_assert_eq(mkdir(to, 0755), 0);
+	snprintf(to, sizeof(to), "%s/lib/modules/%s", folder, release);
+	snprintf(from, sizeof(from), "%.*s/../lib/modules/%s", (int)(strrchr(kernel, '/') - kernel), kernel, release);
+	cr_assert_eq(symlink(from, to), 0);
+}
+
+/* A start that fails says in which program, and leaves nothing. */
+Test(machine, start_that_fails_names_its_stage, .timeout = 300)
+{
+	char folder[256], path[300], spec[600], release[128];
+	struct leaks *before = leaks_take();
+	abox_error *error = NULL;
+	abox_sandbox *box = NULL;
+	abox_host *host = NULL;
+	abox_plan *plan;
+
+	needs_machine();
+	cr_assert_eq(abox_probe(&host, NULL), 0);
+	cr_assert_eq(sscanf(abox_host_backend_version(host, 2), "Linux %127s", release), 1);
+	abox_host_unref(host);
+	snprintf(folder, sizeof(folder), "%s/kernel-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	cr_assert(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/boot", folder);
+	cr_assert_eq(mkdir(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/boot/vmlinuz", folder);
+	write_broken_kernel(path, release);
+	link_modules(folder, release);
+	snprintf(spec, sizeof(spec), "{\"version\":1,\"backend\":\"microvm\",\"kernel\":\"%s\"}", path);
+	plan = plan_of(spec);
+	cr_expect_lt(abox_sandbox_start(plan, NULL, &box, &error), 0);
+	cr_expect_str_eq(abox_error_get_place(error), "qemu", "%s: %s", abox_error_get_place(error), abox_error_get_message(error));
+	abox_error_free(error);
+	abox_plan_unref(plan);
+	snprintf(spec, sizeof(spec), "rm -rf '%s'", folder);
+	cr_assert_eq(system(spec), 0);
+	assert_no_leaks(before);
+}
+
+/* Boots in a row: none hangs, nothing stays. */
+Test(machine, boots_in_a_row, .timeout = 3600)
+{
+	struct leaks *before = leaks_take();
+
+	needs_machine();
+	for (int i = 0; i < (is_long() ? 30 : 2); i++) {
+		abox_sandbox *box = box_of(MACHINE);
+		abox_result *result = run_words(box, "true");
+
+		cr_assert_eq(abox_result_get_exit_code(result), 0);
+		abox_result_unref(result);
+		stop_box(box);
+	}
+	assert_no_leaks(before);
+}
