@@ -196,10 +196,13 @@ void plan_gvisor_walls(struct plan_builder *builder)
 	builder->flat.kill = FLAT_KILL_PIDNS;
 	enforcement_add(builder, &(struct enforcement){ .name = "filesystem", .required = true,
 		.by = builder_text(builder, "gVisor %s (%s): gofer over a private tree; kernel: mount namespace, read-only root",
-			runsc->version, runsc->platform) });
+			runsc->version, runsc->platform),
+		.detail = "chmod, truncate and utime of a read-only file may be answered with success and do nothing; /dev/tty "
+			  "cannot be opened by name" });
 	enforcement_add(builder, &(struct enforcement){ .name = "processes", .required = true,
 		.by = "gVisor: processes of its own kernel; kernel: user, pid, ipc, uts and cgroup namespaces around it",
-		.detail = "in /proc everybody in the box reads environment and maps of all processes of the box" });
+		.detail = "in /proc everybody in the box reads environment, maps and numbers of descriptors of all processes of the box; "
+			  "/sys is gVisor's" });
 	enforcement_add(builder, &(struct enforcement){ .name = "capabilities", .required = true,
 		.by = "gVisor: none, no_new_privs",
 		.detail = "/proc/self/status has no line for no_new_privs" });

@@ -7,7 +7,7 @@
  *
  * Words: hidden=PATH (a host path that must not be there; several), network=none or network=cell; with a cell
  * port=N (a port that its rules name), unnamed=N (one that none names), and named=loopback, named=metadata
- * where a rule lets those in.
+ * where a rule lets those in; environ=shared where the plan says that all of the box read environments.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -187,12 +187,13 @@ static long host_abstract(const char **args)
 static long own_abstract(const char **args)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	socklen_t len = sizeof(address);
+	/* a name, since not every kernel chooses one */
+	int n = snprintf(address.sun_path + 1, 64, "agentbox-probe-%d", (int)getpid());
+	socklen_t len = (socklen_t)(sizeof(sa_family_t) + 1 + (size_t)n);
 	int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0),
 	    client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	if (server < 0 || client < 0 || bind(server, (struct sockaddr *)&address, sizeof(sa_family_t)) < 0 ||
-		listen(server, 1) < 0 || getsockname(server, (struct sockaddr *)&address, &len) < 0)
+	if (server < 0 || client < 0 || bind(server, (struct sockaddr *)&address, len) < 0 || listen(server, 1) < 0)
 		return -errno;
 	return RAW(connect(client, (struct sockaddr *)&address, len));
 }
@@ -299,6 +300,7 @@ static long any_group(const char **args)
 
 static void check_files(const char **args)
 {
+	const char *init = "read /proc/1/environ", **words = args;
 	static const char *const closed[] = { "/", "/usr", "/etc", "/proc/sys", "/sys" };
 
 	for (size_t i = 0; i < sizeof(closed) / sizeof(closed[0]); i++) {
@@ -311,9 +313,12 @@ static void check_files(const char **args)
 	for (; *args; args++)
 		if (!strncmp(*args, "hidden=", 7))
 			check("hidden path", false, see, (const char *[]){ *args + 7, NULL });
+	for (; *words; words++)
+		if (!strcmp(*words, "environ=shared"))
+			init = "read /proc/1/mem";
 	check("see /usr (control)", true, see, (const char *[]){ "/usr", NULL });
 	check("read /proc/kcore", false, open_for_reading, (const char *[]){ "/proc/kcore", NULL });
-	check("read /proc/1/environ", false, open_for_reading, (const char *[]){ "/proc/1/environ", NULL });
+	check(init, false, open_for_reading, (const char *[]){ init + strlen("read "), NULL });
 	check("read /proc/self/status (control)", true, open_for_reading,
 		(const char *[]){ "/proc/self/status", NULL });
 }

@@ -115,7 +115,7 @@ static int run_probe(abox_sandbox *box, const struct json *plan, abox_result **r
 {
 	_cleanup_(command_unrefp) abox_command *command = NULL;
 	_cleanup_(fd_closep) int program_fd = -EBADF;
-	const char *argv[ELEMENTSOF(hidden_candidates) + 8] = { "agentbox-probe", "verify" };
+	const char *argv[ELEMENTSOF(hidden_candidates) + 9] = { "agentbox-probe", "verify" };
 	char words[ELEMENTSOF(hidden_candidates)][64], port[32], unnamed[32];
 	_cleanup_(json_unrefp) struct json *in_force = NULL;
 	size_t n = 2;
@@ -131,6 +131,8 @@ static int run_probe(abox_sandbox *box, const struct json *plan, abox_result **r
 		snprintf(words[i], sizeof(words[i]), "hidden=%s", hidden_candidates[i]);
 		argv[n++] = words[i];
 	}
+	if (box->backend && strcmp(box->backend, "gvisor") == 0)
+		argv[n++] = "environ=shared";
 	r = helper_open("probe", &program_fd, reterr);
 	if (r < 0)
 		return r;

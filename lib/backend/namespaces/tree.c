@@ -644,7 +644,7 @@ static int make_outer(struct tree *tree, struct fault *fault)
 	r = mount_new_tmpfs(&options, MOUNT_NOSUID | MOUNT_NODEV, "/", &mount_fd, fault);
 	if (r < 0)
 		return r;
-	if (mkdirat(tree->scratch_fd, NAME_OUTER, 0700) < 0 || mkdirat(mount_fd, FLAT_BOX + 1, 0755) < 0)
+	if (mkdirat(tree->scratch_fd, NAME_OUTER, 0700) < 0 || mkdirat(mount_fd, &FLAT_BOX[1], 0755) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, FLAT_BOX, "cannot make the folder");
 	place_fd = openat(tree->scratch_fd, NAME_OUTER, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (place_fd < 0)
@@ -652,7 +652,7 @@ static int make_outer(struct tree *tree, struct fault *fault)
 	r = mount_attach(mount_fd, place_fd, "/", fault);
 	if (r < 0)
 		return r;
-	box_fd = openat(mount_fd, FLAT_BOX + 1, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	box_fd = openat(mount_fd, &FLAT_BOX[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (box_fd < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, FLAT_BOX, "cannot open the folder");
 	r = mount_attach(tree->root_fd, box_fd, FLAT_BOX, fault);
