@@ -103,11 +103,11 @@ static int close_blob(struct relay *relay)
 	int r;
 
 	if (relay->blob_fd < 0) {
-		relay->blob_fd = memfd_begin("order", 0500);
+		relay->blob_fd = memfd_begin("order", 0555);
 		if (relay->blob_fd < 0)
 			return relay->blob_fd;
 	}
-	r = memfd_seal(relay->blob_fd, 0500);
+	r = memfd_seal(relay->blob_fd, 0555);
 	if (r < 0)
 		return r;
 	relay->blob_len = 0;
@@ -138,7 +138,7 @@ static int take_blob(struct relay *relay, const struct relay_frame *frame)
 	if (!relay->inside || frame->len > RELAY_BLOB_MAX - relay->blob_len)
 		return -EPROTO;
 	if (relay->blob_fd < 0) {
-		relay->blob_fd = memfd_begin("order", 0500);
+		relay->blob_fd = memfd_begin("order", 0555);
 		if (relay->blob_fd < 0)
 			return relay->blob_fd;
 	}

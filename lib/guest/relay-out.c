@@ -13,6 +13,7 @@
 #include <agentbox/error.h>
 
 #include "base/fd.h"
+#include "base/memfd.h"
 #include "guest/relay.h"
 
 #define KCMP_FILE_TYPE 0
@@ -84,6 +85,14 @@ static bool is_same_file(int a, int b)
 		left.st_dev == right.st_dev && left.st_ino == right.st_ino;
 }
 
+/* Input that cannot change any more is a file inside too, as behind every wall. */
+static bool is_whole_file(int fd)
+{
+	struct stat st;
+
+	return memfd_is_sealed(fd) && fstat(fd, &st) == 0 && (uint64_t)st.st_size <= RELAY_BLOB_MAX;
+}
+
 static void add(struct relay_sending *sending, struct guest_message *message, size_t i, uint32_t kind)
 {
 	sending->fds[sending->n_fds].fd = message->fds[i];
@@ -103,8 +112,10 @@ static int sort_spawn(struct relay_sending *sending, struct guest_message *messa
 		return -EPROTO;
 	if (blob_len == 0)
 		add(sending, message, next++, RELAY_FILE);
-	if (io & GUEST_IO_STDIN)
-		add(sending, message, next++, RELAY_INPUT);
+	if (io & GUEST_IO_STDIN) {
+		add(sending, message, next, is_whole_file(message->fds[next]) ? RELAY_FILE : RELAY_INPUT);
+		next++;
+	}
 	if (io & GUEST_IO_STDOUT) {
 		stdout_at = sending->n_fds;
 		add(sending, message, next++, RELAY_OUTPUT);

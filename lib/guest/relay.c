@@ -149,6 +149,7 @@ static void serve_held(struct relay *relay)
 
 static int settle(struct relay *relay)
 {
+	bool full;
 	int r = 0;
 
 	if (relay->waiting_len)
@@ -160,12 +161,17 @@ static int settle(struct relay *relay)
 		if (r < 0)
 			return r;
 	}
-	relay_advance(relay);
-	serve_held(relay);
-	for (size_t i = relay->n_streams; i-- > 0;)
-		relay_stream_settle(relay, &relay->streams[i]);
-	relay_release(relay);
-	return relay_flush(relay);
+	do {
+		relay_advance(relay);
+		serve_held(relay);
+		for (size_t i = relay->n_streams; i-- > 0;)
+			relay_stream_settle(relay, &relay->streams[i]);
+		relay_release(relay);
+		full = relay->sending.active || relay_room(relay) < RELAY_OUT_BYTES / 4;
+		r = relay_flush(relay);
+		/* once more when everything went at once: no event will tell that there is room again */
+	} while (r == 0 && full && !relay->out_len);
+	return r;
 }
 
 int relay_turn(struct relay *relay, int wake_fd, uint64_t deadline_usec)
