@@ -384,10 +384,10 @@ Test(workspace_box, gc_settles_what_nobody_has_settled)
 	shell(90,
 		"mkdir src; K() { P=$($A ps --json | sed -n 's/.*\"pid\": *\\([0-9]*\\).*/\\1/p' | head -1)\n"
 		"W=$(ls -t home/state/workspaces | head -1); R=$(sed -n 's/process \\([0-9]*\\).*/\\1/p' home/state/workspaces/$W/lock); kill -KILL $P $R; }\n"
-		"G() { for i in $(seq 200); do $A gc >g 2>&1 || true; $A inspect $B 2>/dev/null | grep -q '\"workspace\": *\"' || break; sleep 0.05; done; }\n"
-		"B=$($A start --workspace src --on-success keep); $A exec $B -- sh -c 'echo 1 >one'; K; G; same \"$(ls home/state/workspaces)\" ''; $A rm $B\n"
-		"B=$($A start --workspace src --on-failure keep); $A exec $B -- sh -c 'echo 1 >one'; K; G; same \"$(ls home/state/workspaces)\" $W; $A rm $B\n"
+		"G() { for i in $(seq 200); do $A gc >g 2>&1 || true; [ ! -e home/run/boxes/$B/workspace ] && $A rm $B 2>/dev/null && break; sleep 0.05; done; }\n"
+		"B=$($A start --workspace src --on-success keep); $A exec $B -- sh -c 'echo 1 >one'; K; G; same \"$(ls home/state/workspaces)\" ''\n"
+		"B=$($A start --workspace src --on-failure keep); $A exec $B -- sh -c 'echo 1 >one'; K; G; same \"$(ls home/state/workspaces)\" $W\n"
 		"same \"$($A run --workspace-id $W -- cat one)\" 1; $A workspace rm $W\n"
 		"B=$($A start --workspace src --on-failure keep --env A_TOKEN=abcdefghijk); $A exec $B -- sh -c 'echo $A_TOKEN >one'; K; G\n"
-		"same \"$(ls home/state/workspaces)\" $W; $A workspace diff $W | grep -qx 'A  one'; $A rm $B\n");
+		"same \"$(ls home/state/workspaces)\" $W; $A workspace diff $W | grep -qx 'A  one'\n");
 }
