@@ -86,7 +86,7 @@ enum {
 	FLAT_ATTR_OPTIONAL = 1 << 4, /* a failure of this step is logged and does not end the start */
 	FLAT_ATTR_MAKE = 1 << 5, /* PROTECT: made where it is missing, in the lowest layer of an overlay */
 	FLAT_ATTR_FOLDER = 1 << 6, /* PROTECT: as a folder */
-	FLAT_ATTR_INNER = 1 << 8, /* mounted by the guest, whose kernel is its own; of a DIRECTORY: what that kernel has there */
+	FLAT_ATTR_INNER = 1 << 12, /* mounted by the guest, whose kernel is its own; of a DIRECTORY: what that kernel has there */
 	FLAT_ATTR_OUTER = 1 << 7, /* the target is in the outer root, where the program of the wall runs */
 	FLAT_ATTR_TRUST_PEM = 1 << 8, /* FILE: behind the content the certificate of the box's own CA, as PEM */
 	FLAT_ATTR_TRUST_JSON = 1 << 9, /* FILE: the same in base64, then `"]}` */
