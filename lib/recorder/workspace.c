@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,8 +287,77 @@ static int show_base(const struct keeping *keeping, struct layer_stack *stack, a
 		MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV, reterr);
 }
 
+static int move_to_place(int *fd, const char *path)
+{
+	int there = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat ours, now;
+
+	if (there < 0 || fstat(there, &now) < 0 || fstat(*fd, &ours) < 0 || now.st_ino != ours.st_ino ||
+		now.st_dev != ours.st_dev) {
+		fd_close(there);
+		return -ESTALE;
+	}
+	fd_close(*fd);
+	*fd = there;
+	return 0;
+}
+
+/* The layers again, in a mount namespace in which the base is attached where it lies, shown as the box's. */
+static int reopen_layers(
+	struct layer_stack *stack, const struct layer_paths *paths, size_t base, const char *base_path)
+{
+	_cleanup_(fd_closep) int place_fd = open(base_path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int r = place_fd < 0 ? -errno : 0;
+
+	if (r == 0 && mount_attach(stack->lower_fds[base], place_fd, base_path, NULL) < 0)
+		r = -EINVAL;
+	if (r == 0)
+		r = move_to_place(&stack->top_fd, paths->top);
+	if (r == 0)
+		r = move_to_place(&stack->work_fd, paths->work);
+	for (size_t i = 0; r == 0 && i < stack->n_lowers; i++)
+		r = move_to_place(&stack->lower_fds[i], i == base ? base_path : paths->lowers[i]);
+	return r;
+}
+
+/*
+ * Before Linux 6.15 an overlay takes no layer that is not attached in the namespace of whoever mounts it. So
+ * there is one for a moment; what the overlay holds outlives it.
+ */
+static int mount_attached(
+	struct keeping *keeping, struct opened *opened, uint32_t overlay_flags, struct fault *fault)
+{
+	const char *base_path = workspace_base(keeping->workspace)->path;
+	_cleanup_(fd_closep) int host_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	_cleanup_(layer_paths_clear) struct layer_paths paths = { 0 };
+	struct layer_stack *stack = &opened->stack;
+	size_t base = stack->n_lowers - 1 - opened->n_masks;
+	int base_fd = stack->lower_fds[base], r;
+
+	stack->lower_fds[base] = stack->top_fd; /* that of a detached mount cannot be told, and is known */
+	r = layer_stack_paths(stack, &paths, NULL);
+	stack->lower_fds[base] = base_fd;
+	if (r < 0 || host_fd < 0 || unshare(CLONE_NEWNS) < 0)
+		return fault->code;
+	fault_init(fault, STAGE);
+	r = mount_make_private(fault);
+	if (r == 0) {
+		r = reopen_layers(stack, &paths, base, base_path);
+		if (r < 0)
+			fault_set(
+				fault, ABOX_E_SYSTEM, -r, base_path, "the layers cannot be opened once more");
+	}
+	if (r == 0)
+		r = layer_stack_mount(
+			stack, overlay_flags, MOUNT_NOSUID | MOUNT_NODEV, &opened->mount_fd, fault);
+	if (setns(host_fd, CLONE_NEWNS) < 0)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, "namespace", "cannot go back");
+	return r < 0 ? fault->code : 0;
+}
+
 static int mount_as_root(struct keeping *keeping, struct opened *opened, abox_error **reterr)
 {
+	const uint32_t flags = MOUNT_OVERLAY_VOLATILE | MOUNT_OVERLAY_REDIRECT;
 	struct layer_stack *stack = &opened->stack;
 	struct fault fault;
 	int r;
@@ -297,8 +367,9 @@ static int mount_as_root(struct keeping *keeping, struct opened *opened, abox_er
 		return 0;
 	}
 	fault_init(&fault, STAGE);
-	r = layer_stack_mount(stack, MOUNT_OVERLAY_VOLATILE | MOUNT_OVERLAY_REDIRECT,
-		MOUNT_NOSUID | MOUNT_NODEV, &opened->mount_fd, &fault);
+	r = layer_stack_mount(stack, flags, MOUNT_NOSUID | MOUNT_NODEV, &opened->mount_fd, &fault);
+	if (r < 0 && fault.sys_errno == EINVAL && stack->base_is_host)
+		r = mount_attached(keeping, opened, flags, &fault);
 	return r < 0 ? error_remedy(reterr, error_from_fault(reterr, &fault), "use mode \"copy\"") : 0;
 }
 
@@ -409,6 +480,7 @@ static int add_mask(struct keeping *keeping, struct opened *opened, abox_error *
 		return ABOX_E_MEMORY;
 	opened->stack.lower_fds = fds;
 	fds[opened->stack.n_lowers++] = steal_fd(mask_fd);
+	opened->n_masks = 1;
 	return 0;
 }
 
