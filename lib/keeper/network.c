@@ -340,6 +340,9 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault)
 	int pidfd = keeper->egress_pidfd, r = 1;
 
 	keeper_watch(keeper, &keeper->egress, 0);
+	/* whoever started the box may still hold a copy */
+	if (keeper->egress.fd >= 0)
+		shutdown(keeper->egress.fd, SHUT_RDWR);
 	keeper->egress.fd = fd_close(keeper->egress.fd);
 	network.log_fd = fd_close(network.log_fd);
 	if (pidfd < 0)

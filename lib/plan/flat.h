@@ -92,6 +92,7 @@ enum {
 	FLAT_ATTR_TRUST_JSON = 1 << 9, /* FILE: the same in base64, then `"]}` */
 	FLAT_ATTR_HOLD = 1 << 10, /* PROTECT: in a folder of the host; see keeper/placeholder.c */
 	FLAT_ATTR_PLACEHOLDER = 1 << 11, /* PROTECT: made there where it is missing, and removed at the end */
+	FLAT_ATTR_TRUST_JAVA = 1 << 13, /* FILE: the same as the last entry of a store (network/keystore.h) */
 }; /* nosuid and nodev are on everything but binds of FLAT_DEVICE sources, always */
 struct flat_step {
 	uint32_t op;

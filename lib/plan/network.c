@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "network/keystore.h"
 #include "network/rule.h"
 #include "plan/builder.h"
 #include "probe/cell.h"
@@ -23,6 +24,7 @@
 #define TRUST_FOLDER "/etc/agentbox"
 #define TRUST_BUNDLE                                                                                         \
 	TRUST_FOLDER "/bundle.pem" /* what the host trusts, the harness's additions, the box's own CA */
+#define TRUST_JAVA TRUST_FOLDER "/cacerts"
 #define TRUST_EXTRA TRUST_FOLDER "/extra.pem" /* the last two */
 
 /* Where distributions keep the one file that programs read. */
@@ -393,6 +395,34 @@ static void build_chromium(struct plan_builder *builder)
 		trust_step(builder, CHROMIUM_POLICIES "/agentbox.json", FLAT_ATTR_TRUST_JSON, &policy);
 }
 
+/* Java reads a store of its own, by way of this file where the distribution has one. */
+static int build_java(struct plan_builder *builder)
+{
+	static const char path[] = "/etc/ssl/certs/java/cacerts";
+	_cleanup_(freep) char *content = NULL;
+	struct text text = TEXT_INIT;
+	size_t len;
+	int r;
+
+	if (builder->flat.root_source >= 0)
+		return 0;
+	r = file_read_text(AT_FDCWD, path, BUNDLE_MAX, &content, &len);
+	if (r < 0)
+		return r == -ENOMEM ? ABOX_E_MEMORY : 0;
+	if (!keystore_open((uint8_t *)content, &len)) {
+		builder_warn(builder,
+			"%s is no store that a certificate can be added to: Java will not trust inspected hosts",
+			path);
+		return 0;
+	}
+	text.data = content;
+	text.len = len;
+	trust_step(builder, TRUST_JAVA, FLAT_ATTR_TRUST_JAVA, &text);
+	builder_step(builder,
+		&(struct flat_step){ .op = FLAT_OP_OVER, .target = path, .name = TRUST_JAVA, .source = -1 });
+	return 0;
+}
+
 int plan_build_trust(struct plan_builder *builder, abox_error **reterr)
 {
 	int r;
@@ -400,6 +430,8 @@ int plan_build_trust(struct plan_builder *builder, abox_error **reterr)
 	if (!plan_has_network(builder))
 		return 0;
 	r = build_bundles(builder);
+	if (r == 0)
+		r = build_java(builder);
 	if (r == 0)
 		build_chromium(builder);
 	return r;

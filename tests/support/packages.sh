@@ -3,7 +3,7 @@
 
 build_packages="gcc meson ninja-build pkg-config musl-tools linux-libc-dev libc6-dev libseccomp-dev libcap-dev
 	zlib1g-dev libjansson-dev libssl-dev"
-test_packages="libcriterion-dev clang python3 strace git make util-linux binutils bubblewrap crun uidmap e2fsprogs"
+test_packages="libcriterion-dev clang curl iproute2 openssl python3 strace git make util-linux binutils bubblewrap crun uidmap e2fsprogs"
 if [ "$(uname -m)" = x86_64 ]; then
 	test_packages="$test_packages qemu-system-x86 kmod"
 	# of its own since QEMU 8

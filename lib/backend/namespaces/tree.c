@@ -28,6 +28,7 @@
 #include "kernel/compat.h"
 #include "kernel/landlock.h"
 #include "kernel/mount.h"
+#include "network/keystore.h"
 
 #define ROOT_INODES 16384
 #define SCRATCH_BYTES (1U << 20)	/* of a plan that sets no disk limit */
@@ -221,6 +222,8 @@ static int write_trust(const struct flat_plan *plan, const struct flat_step *ste
 
 	if (step->attr & FLAT_ATTR_TRUST_PEM)
 		return fd_write_all(fd, plan->trust_pem, plan->trust_pem_len);
+	if (step->attr & FLAT_ATTR_TRUST_JAVA)
+		return keystore_finish(fd, step->content, step->content_len, plan->trust_pem, plan->trust_pem_len);
 	for (const char *line = plan->trust_pem, *next; r == 0 && line < end; line = next) {
 		const char *newline = memchr(line, '\n', (size_t)(end - line));
 
@@ -252,7 +255,7 @@ static int make_file(const struct tree *tree, const struct flat_step *step, stru
 	if (fd < 0)
 		return fail(step, errno, "cannot make the file", fault);
 	r = fd_write_all(fd, step->content, step->content_len);
-	if (r == 0 && (step->attr & (FLAT_ATTR_TRUST_PEM | FLAT_ATTR_TRUST_JSON)))
+	if (r == 0 && (step->attr & (FLAT_ATTR_TRUST_PEM | FLAT_ATTR_TRUST_JSON | FLAT_ATTR_TRUST_JAVA)))
 		r = write_trust(tree->plan, step, fd);
 	if (r < 0)
 		return fail(step, -r, "cannot write the file", fault);
