@@ -109,12 +109,24 @@ static int open_userns(pid_t pid, const struct id_range *uids, size_t n_uids, co
 	return 0;
 }
 
-int userns_new_idmap(const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
-	int *retuserns_fd, struct fault *fault)
+void userns_holder_end(struct userns_holder *holder)
+{
+	siginfo_t info;
+
+	if (!holder->stack)
+		return;
+	while (sys_waitid_pidfd(holder->pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
+		;
+	fd_close(holder->pidfd);
+	munmap(holder->stack, STACK_SIZE);
+	*holder = (struct userns_holder){ 0 };
+}
+
+int userns_begin_idmap(const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
+	int *retuserns_fd, struct userns_holder *holder, struct fault *fault)
 {
 	const uint64_t all = UINT64_MAX;
 	int pidfd = -EBADF, r;
-	siginfo_t info;
 	uint64_t old;
 	char *stack;
 	pid_t pid;
@@ -138,9 +150,16 @@ int userns_new_idmap(const struct id_range *uids, size_t n_uids, const struct id
 	 * child's, as it has not been reaped. */
 	if (sys_pidfd_send_signal(pidfd, SIGKILL, NULL, 0) < 0 && errno != ESRCH)
 		kill(pid, SIGKILL);
-	while (sys_waitid_pidfd(pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
-		;
-	fd_close(pidfd);
-	munmap(stack, STACK_SIZE);
+	*holder = (struct userns_holder){ .pidfd = pidfd, .stack = stack };
+	return r;
+}
+
+int userns_new_idmap(const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
+	int *retuserns_fd, struct fault *fault)
+{
+	struct userns_holder holder = { 0 };
+	int r = userns_begin_idmap(uids, n_uids, gids, n_gids, retuserns_fd, &holder, fault);
+
+	userns_holder_end(&holder);
 	return r;
 }

@@ -34,4 +34,14 @@ bool userns_has_tools(void);
 int userns_new_idmap(const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
 	int *retuserns_fd, struct fault *fault);
 
+/* The same without waiting for the process that made it, which is about to die: its end can take longer than all the
+ * rest. *holder is what has to be ended, on failure too. */
+struct userns_holder {
+	int pidfd;
+	char *stack;	/* NULL: nothing is to be ended */
+};
+int userns_begin_idmap(const struct id_range *uids, size_t n_uids, const struct id_range *gids, size_t n_gids,
+	int *retuserns_fd, struct userns_holder *holder, struct fault *fault);
+void userns_holder_end(struct userns_holder *holder);
+
 #endif

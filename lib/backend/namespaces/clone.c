@@ -37,6 +37,7 @@ void outer_release(void)
 {
 	if (prepared && prepared->map == FLAT_MAP_RANGE)
 		sources_close(prepared);
+	sources_end_helpers();
 	prepared = NULL;
 }
 

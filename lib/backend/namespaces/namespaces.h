@@ -23,6 +23,7 @@
 
 int sources_open(const struct flat_plan *plan, struct fault *fault);
 void sources_close(const struct flat_plan *plan);
+void sources_end_helpers(void);	/* in the keeper alone: processes that opening has left to be waited for */
 int sources_get(const struct flat_plan *plan, uint32_t step);	/* descriptor, SOURCE_ABSENT, or -EBADF */
 
 /* Builds the tree of the plan in the caller's (new, private) mount namespace and makes it the root.

@@ -25,6 +25,10 @@
 /* Remembers which optional sources were absent, since -EBADF cannot tell it apart from "none". */
 static uint8_t absent[SOURCES_MAX + 1];
 
+/* The process that the namespace of an idmap was made with: it dies while the guest is made, and is waited for
+ * when the keeper has let go of the sources. */
+static struct userns_holder holder;
+
 static bool kind_matches(const struct flat_source *source, const struct stat *st)
 {
 	switch (source->kind) {
@@ -82,7 +86,8 @@ static int idmap_source(const struct flat_plan *plan, const struct flat_source *
 
 	if (cached_fd < 0 || cached_uid != source->owner_uid || cached_gid != source->owner_gid) {
 		cached_fd = fd_close(cached_fd);
-		r = userns_new_idmap(uids, n, gids, n, &cached_fd, fault);
+		userns_holder_end(&holder);
+		r = userns_begin_idmap(uids, n, gids, n, &cached_fd, &holder, fault);
 		if (r < 0)
 			return r;
 		cached_uid = source->owner_uid;
@@ -244,6 +249,11 @@ int sources_open(const struct flat_plan *plan, struct fault *fault)
 		return open_slot(
 			plan, plan->n_steps, (uint32_t)plan->root_source, FLAT_ATTR_RDONLY, root_fd, fault);
 	return 0;
+}
+
+void sources_end_helpers(void)
+{
+	userns_holder_end(&holder);
 }
 
 void sources_close(const struct flat_plan *plan)
