@@ -34,6 +34,17 @@ fail:
 	return false;
 }
 
+char *text_room(struct text *text, size_t len)
+{
+	return text_reserve(text, len) ? text->data + text->len : NULL;
+}
+
+void text_grow(struct text *text, size_t len)
+{
+	text->len += len;
+	text->data[text->len] = 0;
+}
+
 void text_add_bytes(struct text *text, const void *data, size_t len)
 {
 	if (!text_reserve(text, len))

@@ -18,6 +18,10 @@ struct text {
 
 void text_add(struct text *text, const char *string);
 void text_add_bytes(struct text *text, const void *data, size_t len);
+/* Room for so many bytes behind the text, to be filled there and then added by text_grow(). NULL: no memory, as for the
+ * others. */
+char *text_room(struct text *text, size_t len);
+void text_grow(struct text *text, size_t len);	/* at most what there is room for */
 void text_printf(struct text *text, const char *format, ...) _printf_(2, 3);
 /* For one line on a terminal: C0, DEL, C1 and bytes that are not UTF-8 become \xHH. */
 void text_add_escaped(struct text *text, const char *data, size_t len);

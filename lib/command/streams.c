@@ -326,12 +326,10 @@ static int deliver(struct streams *streams, int i, const char *data, size_t len,
 
 	if (len == 0)
 		return 0;
-	if (out->mode == ABOX_STREAM_CAPTURE)
-		text_add_bytes(&out->kept, data, len);
 	if (streams->on_output && streams->on_output(i + 1, data, len, streams->userdata) != 0)
 		*retstop = true;
 	if (out->mode != ABOX_STREAM_COPY || out->target_broken)
-		return out->kept.failed ? ABOX_E_MEMORY : 0;
+		return 0;
 	while (len > 0) {
 		ssize_t n = write_target(out->target_fd, data, len);
 
@@ -374,8 +372,8 @@ static int splice_output(struct output_stream *out)
 static int move_output(struct streams *streams, int i, bool *retstop, int *retlimit)
 {
 	struct output_stream *out = &streams->out[i];
-	char data[CHUNK_BYTES];
-	size_t want = sizeof(data), len;
+	char chunk[CHUNK_BYTES], *data = chunk;
+	size_t want = sizeof(chunk), len;
 	bool reached;
 	ssize_t n;
 	int r;
@@ -389,6 +387,13 @@ static int move_output(struct streams *streams, int i, bool *retstop, int *retli
 		return r;
 	if (out->mode == ABOX_STREAM_COPY)
 		want = PIPE_BUF;	/* a target that is ready takes so much without making us wait */
+	if (out->mode == ABOX_STREAM_CAPTURE && out->kept.len >= CHUNK_BYTES) {
+		/* much comes: straight to where it stays, and more at once, since each read that makes room wakes the writer */
+		want = MIN(out->kept.len, (size_t)PIPE_BYTES);
+		data = text_room(&out->kept, want);
+		if (!data)
+			return ABOX_E_MEMORY;
+	}
 	n = read(out->fd, data, want);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -errno;
@@ -399,6 +404,12 @@ static int move_output(struct streams *streams, int i, bool *retstop, int *retli
 	len = within_limit(out, (size_t)n, &reached);
 	if (reached)
 		*retlimit = i + 1;
+	if (data != chunk)
+		text_grow(&out->kept, len);
+	else if (out->mode == ABOX_STREAM_CAPTURE)
+		text_add_bytes(&out->kept, data, len);
+	if (out->kept.failed)
+		return ABOX_E_MEMORY;
 	r = deliver(streams, i, data, len, retstop);
 	return r < 0 ? r : 1;
 }

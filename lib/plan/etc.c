@@ -17,7 +17,7 @@
 
 #include "base/fd.h"
 
-#define COPY_MAX 65536	/* larger ones are bound instead */
+#define COPY_MAX 32768	/* larger ones are bound instead: copied, they pass through the plan, its digest and three processes */
 
 static const char *const public_files[] = {
 	"ld.so.cache",
