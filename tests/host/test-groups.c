@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * T16-4, B79: groups that somebody has made below a box's own, with processes in them, go with the box, in
- * bounded time.
+ * bounded time. T5-7: a part of a processor by the kernel's own count.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -241,4 +241,78 @@ Test(groups, B79_gc_removes_lower_groups, .timeout = 90)
 	abox_sandbox_unref(box);
 	cr_assert_geq(abox_sandbox_gc(NULL, NULL), 0);
 	assert_no_leaks(before);
+}
+
+/* -- T5-7 -- */
+
+/* A number that follows a name in a file of one of the groups; with no name, the file's first. -1: there is none. */
+static long long number_in(const struct groups *groups, const char *file, const char *name)
+{
+	for (int i = 0; i < groups->n; i++) {
+		char path[700], line[256];
+		long long number = -1;
+		FILE *stream;
+
+		snprintf(path, sizeof(path), "%s/%s", groups->paths[i], file);
+		stream = fopen(path, "r");
+		while (stream && number < 0 && fgets(line, sizeof(line), stream)) {
+			size_t len = name ? strlen(name) : 0;
+
+			if (!name || (strncmp(line, name, len) == 0 && line[len] == ' '))
+				number = strtoll(line + (name ? len + 1 : 0), NULL, 10);
+		}
+		if (stream)
+			fclose(stream);
+		if (number >= 0)
+			return number;
+	}
+	return -1;
+}
+
+/* Microseconds of processor time of the box so far. */
+static long long used_usec(const struct groups *groups)
+{
+	long long used = number_in(groups, "cpu.stat", "usage_usec");
+
+	return used >= 0 ? used : number_in(groups, "cpuacct.usage", NULL) / 1000;
+}
+
+/*
+ * T5-7: four that spin get a tenth of a processor, not less and not more. How much others leave them on a busy host says
+ * nothing, the kernel's counters do: in each period in which the box was held back it had used up its share, but for what
+ * the other processor had been handed out of it, and in no period could it use more.
+ */
+Test(groups, T5_7_a_tenth_of_a_processor_by_the_counters, .timeout = 180)
+{
+	abox_sandbox *box = NULL;
+	struct groups groups;
+	long long periods = 0, throttled = 0, used = 0, share, period;
+	double end;
+
+	needs("root");
+	box = box_of("{\"version\": 1, \"limits\": {\"cpus\": 0.1, \"wall\": \"5m\"}}");
+	find_groups(&groups, box);
+	if (number_in(&groups, "cpu.stat", "nr_periods") < 0)
+		cr_skip_test("needs a control group that limits processors");
+	abox_command_unref(start_words(box, PROBE_IN_BOX, "spin", "4"));
+	end = clock_seconds() + 120;
+	while (throttled < 10 && clock_seconds() < end) {
+		pause_msec(100);
+		throttled = number_in(&groups, "cpu.stat", "nr_throttled");
+	}
+	throttled = number_in(&groups, "cpu.stat", "nr_throttled");
+	used = used_usec(&groups);
+	periods = number_in(&groups, "cpu.stat", "nr_periods");
+	share = number_in(&groups, "cpu.cfs_quota_us", NULL);
+	period = number_in(&groups, "cpu.cfs_period_us", NULL);
+	if (share < 0) {
+		share = number_in(&groups, "cpu.max", NULL);
+		period = 100000;
+	}
+	cr_log_info("%lld periods, held back in %lld, %lld us used, %lld of %lld", periods, throttled, used, share, period);
+	cr_expect_eq(share * 10, period, "%lld of %lld", share, period);
+	cr_expect_geq(throttled, 10, "nothing was ever held back");
+	cr_expect_geq(used, throttled * share / 2);
+	cr_expect_leq(used, (periods + 2) * share * 12 / 10);
+	stop_box(box);
 }
