@@ -41,7 +41,7 @@ enum {
  * @ret:      released with abox_files_unref()
  * @reterr:   may be NULL
  *
- * The file server is a process of the box: it counts towards its limits, and ends with it.
+ * The file server is a process of the box and ends with it.
  *
  * Threads:  one for the box
  * Return:   0, ABOX_E_INVALID, ABOX_E_STATE (it is paused, or is not running, or was opened for reading only),

@@ -41,10 +41,16 @@ static void note(struct removal *removal, int r)
 static int mount_of(int fd, uint64_t *ret)
 {
 	struct sys_statx stx;
+	struct stat st;
 
-	if (sys_statx(fd, "", AT_EMPTY_PATH, SYS_STATX_MNT_ID, &stx) < 0)
+	if (sys_statx(fd, "", AT_EMPTY_PATH, SYS_STATX_MNT_ID, &stx) == 0 && (stx.mask & SYS_STATX_MNT_ID)) {
+		*ret = stx.mnt_id;
+		return 0;
+	}
+	/* a kernel that does not number its mounts (gVisor): the filesystem is the next best */
+	if (fstat(fd, &st) < 0)
 		return -errno;
-	*ret = stx.mnt_id;
+	*ret = st.st_dev;
 	return 0;
 }
 

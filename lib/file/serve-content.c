@@ -15,9 +15,7 @@
 #include "base/fd.h"
 #include "base/path.h"
 #include "file/server.h"
-#include "kernel/compat.h"
 
-#define NO_REPLACE 1	/* RENAME_NOREPLACE */
 #define NO_TIME UINT32_MAX
 #define NO_MODE UINT32_MAX
 #define NEW_MODE 0644
@@ -223,12 +221,13 @@ int server_write(struct server *server)
 static int put_in_place(struct slot *slot)
 {
 	struct stat ours, there;
+	int r;
 
 	if (fchmod(slot->fd, slot->mode & 0777) < 0)
 		return -errno;
-	if (syscall(SYS_renameat2, slot->parent_fd, slot->temporary, slot->parent_fd, slot->name,
-		    slot->flags & FILE_WRITE_NEW ? NO_REPLACE : 0) < 0)
-		return -errno;
+	r = server_rename(slot->parent_fd, slot->temporary, slot->parent_fd, slot->name, !(slot->flags & FILE_WRITE_NEW));
+	if (r < 0)
+		return r;
 	slot->temporary[0] = 0;
 	/* Security: the box knows the name, too, and may have put something else under it */
 	if (fstat(slot->fd, &ours) < 0 || fstatat(slot->parent_fd, slot->name, &there, AT_SYMLINK_NOFOLLOW) < 0)

@@ -11,9 +11,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/fsuid.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -33,6 +33,7 @@
 #define CAP_DAC_OVERRIDE_BIT (1ULL << 1)
 #define CAP_DAC_READ_SEARCH_BIT (1ULL << 2)
 #define CAP_FOWNER_BIT (1ULL << 3)
+#define FILE_CAPS (CAP_CHOWN_BIT | CAP_DAC_OVERRIDE_BIT | CAP_DAC_READ_SEARCH_BIT | CAP_FOWNER_BIT)
 #define NO_REPLACE 1		/* RENAME_NOREPLACE */
 #define NO_TIME UINT32_MAX
 #define NO_MODE UINT32_MAX
@@ -491,6 +492,26 @@ static int handle_remove(struct server *server)
 	return r < 0 ? server_fail(server, -r, path, "cannot be removed") : 0;
 }
 
+int server_rename(int from_fd, const char *from, int to_fd, const char *to, bool replace)
+{
+	struct stat st;
+
+	if (replace)
+		return renameat(from_fd, from, to_fd, to) < 0 ? -errno : 0;
+	if (syscall(SYS_renameat2, from_fd, from, to_fd, to, NO_REPLACE) == 0)
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -errno;
+	/* a kernel without it (gVisor): a second name never replaces either; folders have none */
+	if (linkat(from_fd, from, to_fd, to, 0) == 0)
+		return unlinkat(from_fd, from, 0) < 0 ? -errno : 0;
+	if (errno != EPERM)
+		return -errno;
+	if (fstatat(to_fd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		return -EEXIST;
+	return renameat(from_fd, from, to_fd, to) < 0 ? -errno : 0;
+}
+
 static int rename_between(int root_fd, const char *from, const char *to, bool replace)
 {
 	_cleanup_(fd_closep) int from_fd = -EBADF, to_fd = -EBADF;
@@ -502,9 +523,8 @@ static int rename_between(int root_fd, const char *from, const char *to, bool re
 		r = server_parent(root_fd, to, false, &to_fd, new);
 	if (r < 0)
 		return r;
-	if (syscall(SYS_renameat2, from_fd, old, to_fd, new, replace ? 0 : NO_REPLACE) == 0)
-		return 0;
-	return errno == EXDEV ? -EOPNOTSUPP : -errno;	/* EXDEV is "outside" here */
+	r = server_rename(from_fd, old, to_fd, new, replace);
+	return r == -EXDEV ? -EOPNOTSUPP : r;	/* EXDEV is "outside" here */
 }
 
 static int handle_rename(struct server *server)
@@ -676,14 +696,26 @@ void file_serve_fault(int socket_fd, const struct fault *fault)
 
 int file_serve_confine(uid_t uid, gid_t gid, struct fault *fault)
 {
+	struct caps now;
 	int r;
 
-	/* the capabilities stay, as the process has told the kernel before (SECBIT_NO_SETUID_FIXUP) */
-	setfsgid(gid);
-	setfsuid(uid);
-	if (setfsuid((uid_t)-1) != (int)uid || setfsgid((gid_t)-1) != (int)gid)
-		return fault_set(fault, ABOX_E_SYSTEM, 0, "ids", "files cannot be made as user %u", (unsigned int)uid);
-	/* Security: mode bits of the box's files do not hold us up, whoever inside set them; nothing else is kept */
-	r = caps_keep(CAP_CHOWN_BIT | CAP_DAC_OVERRIDE_BIT | CAP_DAC_READ_SEARCH_BIT | CAP_FOWNER_BIT, false, fault);
-	return r < 0 ? r : caps_no_new_privs(fault);
+	r = caps_read(&now);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -r, "capabilities", "cannot be read");
+	r = caps_drop_bounding(fault);
+	if (r < 0)
+		return r;
+	/* Security: the effective ids alone, which files are made with; by the real one the box's user could send signals.
+	 * Asked for by both ways that kernels know (SECBIT_NO_SETUID_FIXUP was set before), the capabilities stay. */
+	prctl(PR_SET_KEEPCAPS, 1);
+	if (syscall(SYS_setresgid, -1, gid, -1) < 0 || syscall(SYS_setresuid, -1, uid, -1) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "ids", "cannot become user %u", (unsigned int)uid);
+	/* Security: mode bits of the box's files do not hold us up, whoever inside set them, as far as the guest of this wall
+	 * has the right; nothing else is kept */
+	r = caps_keep(now.permitted & FILE_CAPS, false, fault);
+	if (r == 0)
+		r = caps_no_new_privs(fault);
+	if (r == 0 && prctl(PR_SET_DUMPABLE, 0) < 0)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, "dumpable", "cannot be set");
+	return r;
 }

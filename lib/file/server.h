@@ -57,6 +57,8 @@ void server_free_slot(struct slot *slot);
 /* The folder that `path` is in, and its last part. -errno; "" and what ends in `.` or `..` is -EINVAL. */
 int server_parent(int place_fd, const char *path, bool make, int *retfd, char name[NAME_MAX + 1]);
 void server_entry(const struct stat *st, struct file_entry *ret);
+/* 0 or -errno. */
+int server_rename(int from_fd, const char *from, int to_fd, const char *to, bool replace);
 
 /* serve-content.c */
 int server_read_begin(struct server *server);

@@ -195,7 +195,7 @@ _noreturn_ static void serve_files(int fd, bool writes, uid_t uid, gid_t gid)
 	fault_init(&fault, ABOX_STAGE_FILE);
 	prctl(PR_SET_NAME, "agentbox-files");
 	/* Security: nothing of the guest's stays open in a process that works on files of the box */
-	if (dup3(fd, GUEST_FD_CHANNEL, O_CLOEXEC) < 0 || sys_close_range(GUEST_FD_CHANNEL + 1, ~0U, 0) < 0)
+	if (dup3(fd, GUEST_FD_CHANNEL, O_CLOEXEC) < 0 || sys_close_range(GUEST_FD_CHANNEL + 1, CLOSE_RANGE_REST, 0) < 0)
 		_exit(1);
 	root_fd = open(GUEST_WORKSPACE, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (root_fd < 0)
@@ -213,7 +213,6 @@ _noreturn_ static void serve_files(int fd, bool writes, uid_t uid, gid_t gid)
  * as an orphan would be, and is a likelier victim than the guest where memory runs out. */
 static void handle_files(const struct guest_message *message)
 {
-	struct sys_clone_args args = { .exit_signal = SIGCHLD };
 	struct pack_reader body = message->body;
 	uint8_t writes = unpack_u8(&body);
 	uint32_t uid = unpack_u32(&body), gid = unpack_u32(&body);
@@ -223,7 +222,7 @@ static void handle_files(const struct guest_message *message)
 	if (!unpack_done(&body) || message->n_fds != 1)
 		return;
 	oom_score(COMMANDS_OOM_SCORE);
-	pid = sys_clone3(&args);
+	pid = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 	if (pid == 0)
 		serve_files(message->fds[0], writes, uid, gid);
 	oom_score("0");

@@ -174,6 +174,44 @@ Test(file, is_the_same_in_boxes_and_at_rest)
 	scene_play(play_all, 120);
 }
 
+static void play_walls(struct scene *scene)
+{
+	static const char *const walls[] = { "gvisor", "microvm" };
+
+	for (size_t i = 0; i < 2; i++) {
+		struct place place = { 0 };
+		abox_error *error = NULL;
+		char spec[64];
+		int r;
+
+		snprintf(spec, sizeof(spec), "{\"version\":1,\"backend\":\"%s\"}", walls[i]);
+		r = place_box(spec, &place.box, &error);
+		if (r == ABOX_E_UNAVAILABLE || r == ABOX_E_UNSUPPORTED || r == ABOX_E_NOT_FOUND) {
+			fprintf(stderr, "skipped: %s: %s\n", walls[i], abox_error_get_message(error));
+			abox_error_free(error);
+			continue;
+		}
+		CALL(scene, r);
+		CALL(scene, abox_files_open_sandbox(place.box, ABOX_FILES_WRITE, &place.files, &error));
+		CALL(scene, abox_files_write(place.files, "README.md", 0, 0644, "hello", 5, &error));
+		CALL(scene, abox_files_write(place.files, "src/main.c", ABOX_FILE_PARENTS, 0644, "int main;", 9, &error));
+		CALL(scene, abox_files_make_folder(place.files, "empty", 0, 0755, &error));
+		CHECK(scene, place_shell(place.box, "cd /workspace && ln -s README.md link && ln -s src/main.c deep-link") == 0);
+		read_and_stat(scene, &place);
+		if (!scene->failed)
+			write_and_move(scene, &place);
+		if (scene->failed)
+			dprintf(scene->report_fd, "in: %s\n", walls[i]);
+		place_end(&place);
+	}
+}
+
+/* The same behind walls through which only bytes go. */
+Test(file, is_the_same_behind_every_wall)
+{
+	scene_play_as(play_walls, 240, geteuid());
+}
+
 static void play_kept(struct scene *scene)
 {
 	for (enum place_kind kind = PLACE_EMPTY; kind < PLACE_DIRECT; kind++) {
