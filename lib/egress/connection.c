@@ -90,6 +90,7 @@ void connection_end(struct connection *connection)
 	event_close(connection);
 	forget_questions(egress->lookups, connection);
 	forget_questions(egress->asks, connection);
+	forget_questions(egress->wants, connection);
 	upstream_free(connection);
 	exchange_free(connection);
 	end_close(&connection->server, true);

@@ -229,6 +229,19 @@ static int names_of(struct egress *egress, struct pack_reader *reader, struct fa
 		     : 0;
 }
 
+static int publish(
+	struct egress *egress, struct pack_reader *reader, int *fds, size_t n_fds, struct fault *fault)
+{
+	uint32_t id = unpack_u32(reader), port = unpack_u32(reader);
+	const char *token = unpack_string(reader);
+
+	if (reader->failed || n_fds != 1 || id == 0 || port == 0 || port > 65535)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "publish", "no port to publish");
+	if (publish_add(egress, id, (uint16_t)port, token, steal_fd(fds[0])) < 0)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "publish", "the port cannot be served");
+	return 0;
+}
+
 static void pack_stats(struct egress *egress, struct pack_writer *more)
 {
 	pack_u32(more, egress->n_connections);
@@ -263,6 +276,17 @@ static void serve(struct egress *egress, uint32_t type, uint32_t serial, struct 
 			connections_judge_again(egress);
 		pack_u32(&more, egress->generation);
 		break;
+	case EGRESS_PUBLISH:
+		publish(egress, reader, fds, n_fds, &fault);
+		break;
+	case EGRESS_UNPUBLISH:
+		if (!publish_remove(egress, unpack_u32(reader)))
+			fault_set(&fault, ABOX_E_NOT_FOUND, 0, "unpublish",
+				"no port is published under this number");
+		break;
+	case EGRESS_SOCKET:
+		publish_socket(egress, serial, n_fds == 1 ? steal_fd(fds[0]) : -EBADF);
+		return;
 	case EGRESS_STATS:
 		pack_stats(egress, &more);
 		break;

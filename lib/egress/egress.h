@@ -98,6 +98,8 @@ struct connection {
 	struct net_address pinned; /* the address that the server was reached at; len 0: by a proxy */
 	bool by_proxy;
 	struct exchange *exchange;
+	uint32_t published; /* the id of the port that it came to; 0: it is the box's own */
+	uint16_t published_port;
 };
 
 /* A question to the resolver or the minter, by serial. */
@@ -125,7 +127,7 @@ struct egress {
 	uint64_t accepted, denied, capped, sent, received;
 
 	struct listener *listeners;
-	struct question *lookups, *asks;
+	struct question *lookups, *asks, *wants;
 	uint32_t serial;
 	char *relay; /* RELAY_BYTES, shared by all */
 
@@ -256,7 +258,12 @@ void keeper_flush(struct egress *egress);
 int control_open(struct egress *egress, int library_fd);
 void control_ready(struct egress *egress, struct watch *watch, uint32_t events);
 int control_tell_ready(struct egress *egress);
-void publish_ended(struct egress *egress);
+
+/* publish.c: ids are never 0 */
+int publish_add(struct egress *egress, uint32_t id, uint16_t port, const char *token, int fd_taken);
+bool publish_remove(struct egress *egress, uint32_t id);
+void publish_socket(struct egress *egress, uint32_t serial, int fd_taken); /* negative: the box gives none */
+void publish_bury(struct egress *egress);
 
 /* listen.c */
 int listener_add(struct egress *egress, uint32_t kind, uint16_t port, int fd_taken);

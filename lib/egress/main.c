@@ -81,6 +81,7 @@ static void round_once(struct egress *egress)
 	}
 	connections_bury(egress);
 	upstreams_bury(egress);
+	publish_bury(egress);
 }
 
 static int set_up(struct egress *egress)

@@ -187,6 +187,9 @@ class Box:
             fds.append(s.detach())
         return [], fds
 
+    def do_socket(self):
+        return [], [socket.socket(socket.AF_INET, socket.SOCK_STREAM).detach()]
+
     def do_connect(self, address, port):
         s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
         s.settimeout(10)
@@ -246,7 +249,7 @@ class Box:
 class Egress:
     def __init__(self, program, packer, box, spec, trusted, ports=(80, 443), proxy="", no_proxy="", caps=(0, 0, 0),
                  minter=None, uid=0xffffffff, proxy_port=None):
-        self.packer = packer
+        self.packer, self.box = packer, box
         library, library_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.keeper, keeper_far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.serial, self.events, self.names, self.answers = 0, [], [], {}
@@ -305,6 +308,11 @@ class Egress:
                     reader.u32()
                     name, body = reader.bytes().decode(), json.loads(reader.bytes())
                     self.events.append((name, body))
+                elif kind == WANT:
+                    _, fds = self.box.ask("socket")
+                    send_fds(self.keeper, u32(SOCKET) + u32(serial), fds)
+                    for fd in fds:
+                        os.close(fd)
                 elif kind == NAME:
                     self.names.append(reader.bytes().decode())
                 else:

@@ -608,6 +608,38 @@ def proxy_listener(world):
 
 
 @test
+def published_ports(world):
+    """The host's loopback reaches a server of the box, by token where one is wanted, and no longer after it was taken back."""
+    box, egress = world.start(ALLOW)
+    code = ("import http.server,os\nclass H(http.server.BaseHTTPRequestHandler):\n def do_GET(s):\n"
+            "  s.send_response(200);s.send_header('Content-Length','3');s.end_headers();s.wfile.write(b'box')\n"
+            "if os.fork()==0:\n os.setsid();[os.close(i) for i in (0,1,2)]\n"
+            " http.server.HTTPServer(('127.0.0.1',8000),H).serve_forever()")
+    box.run(sys.executable, "-c", code)
+    for port, token in ((9001, ""), (9002, "a" * 32)):
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            kind, _ = egress.ask(PUBLISH, u32(port) + u32(8000) + text(token), [listener.fileno()])
+            assert kind == OK
+    deadline = time.monotonic() + 10
+    status = None
+    while status is None:    # until the server listens
+        assert time.monotonic() < deadline
+        try:
+            with socket.create_connection(("127.0.0.1", 9001), 5) as sock:
+                status, _, body = get(sock, host="localhost:9001")
+        except OSError:
+            pass
+        time.sleep(0.05)
+    assert status == 200 and body == b"box", (status, body)
+    for more, wanted in ((b"", 401), (b"Authorization: Bearer b" + b"a" * 31 + b"\r\n", 401),
+                         (b"Authorization: Bearer " + b"a" * 32 + b"\r\n", 200)):
+        with socket.create_connection(("127.0.0.1", 9002), 5) as sock:
+            assert get(sock, host="localhost:9002", more=more)[0] == wanted
+    assert egress.ask(UNPUBLISH, u32(9001))[0] == OK and egress.ask(UNPUBLISH, u32(9001))[0] == FAULT
+    assert refused(lambda: socket.create_connection(("127.0.0.1", 9001), 5))
+
+
+@test
 def egress_gone(world):
     """T11-12, T11-13: killed, it leaves nothing that listens; when the keeper goes, it goes."""
     box, egress = world.start(ALLOW)
