@@ -611,7 +611,7 @@ def proxy_listener(world):
 def published_ports(world):
     """The host's loopback reaches a server of the box, by token where one is wanted, and no longer after it was taken back."""
     box, egress = world.start(ALLOW)
-    code = ("import http.server,os\nclass H(http.server.BaseHTTPRequestHandler):\n def do_GET(s):\n"
+    code = ("import http.server,os\nclass H(http.server.BaseHTTPRequestHandler):\n def log_message(s,*a):pass\n def do_GET(s):\n"
             "  s.send_response(200);s.send_header('Content-Length','3');s.end_headers();s.wfile.write(b'box')\n"
             "if os.fork()==0:\n os.setsid();[os.close(i) for i in (0,1,2)]\n"
             " http.server.HTTPServer(('127.0.0.1',8000),H).serve_forever()")
