@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The minter of a box: mints its credentials when egress asks, one after the other, keeps them until shortly before they
- * expire, and ends with egress; then every value is overwritten. It runs as who started the box, whose programs and files it
- * uses; nothing of the box reaches it but the name of a slot, by way of egress.
+ * The minter of a box: mints its credentials when egress asks, one after the other, keeps them until shortly
+ * before they expire, and ends with egress; then every value is overwritten. It runs as who started the box,
+ * whose programs and files it uses; nothing of the box reaches it but the name of a slot, by way of egress.
  */
 #include <errno.h>
 #include <signal.h>
@@ -55,7 +55,8 @@ static int take(struct minter *minter, int fd, struct fault *fault)
 
 	/* Mapped until the end: slots and environment point into it. */
 	if (memfd_map_sealed(fd, SET_UP_MAX, &data, &len) < 0)
-		return fault_set(fault, ABOX_E_PROTOCOL, 0, "minter", "library and minter do not fit together");
+		return fault_set(
+			fault, ABOX_E_PROTOCOL, 0, "minter", "library and minter do not fit together");
 	reader = PACK_READER(data, len);
 	minter->slots = slots_unpack(&reader, &minter->n_slots);
 	n = minter->slots ? unpack_count(&reader, 5) : 0;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Providers. A program gets the four questions as JSON on its standard input, and answers with JSON on its output:
+ * Providers. A program gets the four questions as JSON on its standard input, and answers with JSON on its
+ *output:
  *
- *	{"name", "subject", "resource", "audience", "scopes", "ttl": seconds}  ->  {"value", "expires_in": seconds}
+ *	{"name", "subject", "resource", "audience", "scopes", "ttl": seconds}  ->  {"value", "expires_in":
+ *seconds}
  *
- * `expires_in` may be left out: then `ttl` bounds how long the value is used. A file holds the value itself, a last line end
- * does not belong to it. Values are used until shortly before they expire, and overwritten when they are let go.
+ * `expires_in` may be left out: then `ttl` bounds how long the value is used. A file holds the value itself,
+ *a last line end does not belong to it. Values are used until shortly before they expire, and overwritten
+ *when they are let go.
  */
 #include "credential/mint.h"
 
@@ -125,7 +128,8 @@ static _noreturn_ void run(const struct slot *slot, const char *const *environme
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	sigset_t none;
 
-	/* Its group is killed when it takes too long; what it says on its error output could hold the value. */
+	/* Its group is killed when it takes too long; what it says on its error output could hold the value.
+	 */
 	setpgid(0, 0);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -180,7 +184,8 @@ static int reap(pid_t pid, uint64_t deadline_usec, int *retstatus)
 	return -ETIMEDOUT;
 }
 
-static int read_answer(const struct slot *slot, const char *output, size_t len, struct minted *ret, const char **retwhy)
+static int read_answer(
+	const struct slot *slot, const char *output, size_t len, struct minted *ret, const char **retwhy)
 {
 	static const struct json_bounds bounds = { OUTPUT_MAX, 8, ABOX_STAGE_CREDENTIAL };
 	_cleanup_(json_unrefp) struct json *answer = NULL;

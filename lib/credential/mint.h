@@ -6,7 +6,7 @@
 #include "credential/slot.h"
 
 #define MINT_VALUE_MAX 8192
-#define MINT_SECONDS 25		/* for a program to answer */
+#define MINT_SECONDS 25 /* for a program to answer */
 
 struct minted {
 	char *value; /* wiped when released */
@@ -15,8 +15,8 @@ struct minted {
 };
 
 /*
- * Mints. `environment` is the harness's, NULL-ended. 0, or a negative code and the reason, which never holds a value: what a
- * program wrote is not repeated.
+ * Mints. `environment` is the harness's, NULL-ended. 0, or a negative code and the reason, which never holds
+ * a value: what a program wrote is not repeated.
  */
 int mint(const struct slot *slot, const char *const *environment, struct minted *ret, const char **retwhy);
 void minted_clear(struct minted *minted);

@@ -20,7 +20,8 @@ static void pack_list(struct pack_writer *writer, const abox_spec *spec, size_t 
 
 int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **reterr)
 {
-	static const int kinds[] = { [SPEC_PROVIDER_EXEC] = SLOT_EXEC, [SPEC_PROVIDER_FILE] = SLOT_FILE,
+	static const int kinds[] = { [SPEC_PROVIDER_EXEC] = SLOT_EXEC,
+		[SPEC_PROVIDER_FILE] = SLOT_FILE,
 		[SPEC_PROVIDER_ENV] = SLOT_VARIABLE };
 	size_t n = spec_count(spec, "/credentials");
 
@@ -37,10 +38,11 @@ int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **r
 		}
 		pack_string(writer, spec_string(spec, "/credentials/%zu/name", i));
 		pack_u32(writer, (uint32_t)kinds[kind]);
-		pack_string(writer, kind == SPEC_PROVIDER_FILE ? spec_string(spec, "/credentials/%zu/provider/path", i)
-				: kind == SPEC_PROVIDER_ENV
-					? spec_string(spec, "/credentials/%zu/provider/variable", i)
-					: "");
+		pack_string(writer, kind == SPEC_PROVIDER_FILE
+					    ? spec_string(spec, "/credentials/%zu/provider/path", i)
+				    : kind == SPEC_PROVIDER_ENV
+					    ? spec_string(spec, "/credentials/%zu/provider/variable", i)
+					    : "");
 		pack_list(writer, spec, i, "provider/argv");
 		pack_string(writer, spec_string(spec, "/credentials/%zu/subject", i));
 		pack_string(writer, spec_string(spec, "/credentials/%zu/resource", i));

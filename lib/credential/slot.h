@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a plan knows of credentials: slots, never values. Each answers for whom, for what resource, which actions, and until
- * when at most; and names who mints.
+ * What a plan knows of credentials: slots, never values. Each answers for whom, for what resource, which
+ * actions, and until when at most; and names who mints.
  */
 #ifndef CREDENTIAL_SLOT_H
 #define CREDENTIAL_SLOT_H
@@ -14,22 +14,23 @@
 #define SLOTS_MAX 64
 
 enum slot_kind {
-	SLOT_EXEC = 0,	   /* a program of the host */
-	SLOT_FILE = 1,	   /* a file, read at each use */
+	SLOT_EXEC = 0, /* a program of the host */
+	SLOT_FILE = 1, /* a file, read at each use */
 	SLOT_VARIABLE = 2, /* a variable of the harness, as it was when the box was started */
 };
 
 struct slot {
 	const char *name;
-	uint32_t kind;	      /* enum slot_kind */
-	const char *source;   /* path or variable; "" for a program */
+	uint32_t kind; /* enum slot_kind */
+	const char *source; /* path or variable; "" for a program */
 	const char *const *argv; /* NULL-ended; of a program */
 	const char *subject, *resource, *audience; /* "" for none */
 	const char *const *scopes; /* NULL-ended */
 	uint64_t ttl_usec;
 };
 
-/* Library: the slots of a spec that has been checked. ABOX_E_UNSUPPORTED for a provider that is not in this build. */
+/* Library: the slots of a spec that has been checked. ABOX_E_UNSUPPORTED for a provider that is not in this
+ * build. */
 int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **reterr);
 
 /* Minter: an array of *retn, whose texts belong to the reader's bytes; NULL: not such bytes, or no memory. */

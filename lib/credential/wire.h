@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is said to the minter of a box's credentials, over SOCK_SEQPACKET sockets, one packet a message with the
- * head {u32 type, u32 serial}: by the library once (descriptor 3), and by egress as long as the box lives
+ * What is said to the minter of a box's credentials, over SOCK_SEQPACKET sockets, one packet a message with
+ * the head {u32 type, u32 serial}: by the library once (descriptor 3), and by egress as long as the box lives
  * (descriptor 4). The minter ends with egress.
  *
  * Values go from the minter to egress and nowhere else: neither keeper, nor journal, nor box is on the way.

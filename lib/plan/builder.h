@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "machine/machine.h"
 #include "base/strings.h"
+#include "network/rule.h"
 #include "plan/flat.h"
 #include "probe/facts.h"
 #include "spec/spec.h"
@@ -64,6 +65,8 @@ struct plan_builder {
 	/* of a box with a network: what its egress gets, and the plan's dump does not */
 	const char *proxy, *no_proxy;
 	const char *extra_roots;	/* of them, what the harness has added */
+	const void *slots;	/* of credentials (credential/slot.h); NULL: none */
+	size_t slots_len;
 	const void *roots;	/* certificates (PEM) that upstream servers are verified with */
 	size_t roots_len;
 	struct machine_host *machine;	/* of PLAN_MICROVM */
@@ -107,6 +110,9 @@ void plan_gvisor_walls(struct plan_builder *builder);
 /* parts of the plan, in the order in which they are called; each sets an error where it knows the cause */
 int plan_build_identity(struct plan_builder *builder, abox_error **reterr); /* identity.c: ids, groups, env */
 int plan_build_network(struct plan_builder *builder, abox_error **reterr);	/* network.c: rules, ports, cell */
+int plan_build_credentials(struct plan_builder *builder, abox_error **reterr);	/* credential.c */
+bool plan_placeholder(const struct plan_builder *builder, size_t i, const char **retname,
+	char retvalue[RULES_PLACEHOLDER_BYTES]);
 int plan_build_rootfs(struct plan_builder *builder, abox_error **reterr);	/* rootfs.c */
 int plan_build_etc(struct plan_builder *builder, abox_error **reterr);		/* etc.c */
 int plan_build_trust(struct plan_builder *builder, abox_error **reterr);	/* network.c: certificates in the box */

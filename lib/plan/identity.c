@@ -153,8 +153,10 @@ static int build_env(struct plan_builder *builder)
 	};
 	size_t n_spec = spec_count(builder->spec, "/env"), n = 0;
 	_cleanup_(freep) struct builder_variable *own = calloc(n_spec + 1, sizeof(*own));
+	size_t n_trust, n_credentials = spec_count(builder->spec, "/credentials");
+	char placeholder[RULES_PLACEHOLDER_BYTES];
 	const struct builder_variable *trust;
-	size_t n_trust;
+	const char *name;
 	const char **env;
 
 	if (!own)
@@ -164,7 +166,7 @@ static int build_env(struct plan_builder *builder)
 			return ABOX_E_MEMORY;
 
 	trust = plan_network_variables(builder, &n_trust);
-	env = calloc(ELEMENTSOF(base) + n_trust + n_spec + 1, sizeof(*env));
+	env = calloc(ELEMENTSOF(base) + n_trust + n_credentials + n_spec + 1, sizeof(*env));
 	if (!env)
 		return ABOX_E_MEMORY;
 	for (size_t i = 0; i < ELEMENTSOF(base); i++)
@@ -173,6 +175,9 @@ static int build_env(struct plan_builder *builder)
 	for (size_t i = 0; i < n_trust; i++)
 		if (!has_variable(own, n_spec, trust[i].name))
 			env[n++] = builder_text(builder, "%s=%s", trust[i].name, trust[i].value);
+	for (size_t i = 0; i < n_credentials; i++)
+		if (plan_placeholder(builder, i, &name, placeholder) && !has_variable(own, n_spec, name))
+			env[n++] = builder_text(builder, "%s=%s", name, placeholder);
 	for (size_t i = 0; i < n_spec; i++)
 		env[n++] = builder_text(builder, "%s=%s", own[i].name, own[i].value);
 	flat->env = env;

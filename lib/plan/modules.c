@@ -13,6 +13,7 @@ static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_MICROVM] = true,
 	[SPEC_MODULE_WORKSPACE] = true,
 	[SPEC_MODULE_NETWORK] = true,
+	[SPEC_MODULE_CREDENTIAL] = true,
 };
 
 /* Values that need no module: nothing may be reached. */

@@ -34,6 +34,7 @@ struct abox_plan {
 	char *proxy, *no_proxy;
 	struct machine_kernel kernel;
 	char *kernel_place;
+	void *slots;
 	struct pack_writer blob;
 };
 
@@ -58,6 +59,8 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 	fd_close(plan->view.egress_fd);
 	fd_close(plan->view.rules_fd);
 	fd_close(plan->view.roots_fd);
+	fd_close(plan->view.minter_fd);
+	free(plan->slots);
 	free(plan->proxy);
 	free(plan->no_proxy);
 	fd_close(plan->view.workspace_fd);
@@ -94,6 +97,7 @@ static abox_plan *plan_new(void)
 	plan->view.blob_fd = -EBADF;
 	plan->view.keeper_fd = -EBADF;
 	plan->view.egress_fd = plan->view.rules_fd = plan->view.roots_fd = -EBADF;
+	plan->view.minter_fd = -EBADF;
 	plan->view.workspace_fd = -EBADF;
 	return plan;
 }
@@ -106,6 +110,7 @@ static int build(struct plan_builder *builder, abox_error **reterr)
 		plan_choose_wall,
 		plan_build_identity,
 		plan_build_network,
+		plan_build_credentials,
 		plan_build_rootfs,
 		plan_build_etc,
 		plan_build_trust,
@@ -187,7 +192,21 @@ static int pack_workspace(abox_plan *plan, const struct plan_builder *builder, a
 	return 0;
 }
 
-/* What the egress of the box is started with. Root's becomes an id that no box has: the one behind those of the boxes. */
+static int freeze_credentials(abox_plan *plan, const struct plan_builder *builder, abox_error **reterr)
+{
+	if (!builder->slots)
+		return 0;
+	plan->slots = malloc(builder->slots_len);
+	if (!plan->slots)
+		return ABOX_E_MEMORY;
+	memcpy(plan->slots, builder->slots, builder->slots_len);
+	plan->view.slots = plan->slots;
+	plan->view.slots_len = builder->slots_len;
+	return helper_open("minter", &plan->view.minter_fd, reterr);
+}
+
+/* What the egress of the box is started with. Root's becomes an id that no box has: the one behind those of the
+ * boxes. */
 static int freeze_network(abox_plan *plan, const struct plan_builder *builder, abox_error **reterr)
 {
 	const struct flat_plan *flat = &builder->flat;
@@ -208,6 +227,9 @@ static int freeze_network(abox_plan *plan, const struct plan_builder *builder, a
 	if (r < 0)
 		return error_set_errno(
 			reterr, ABOX_E_SYSTEM, ABOX_STAGE_PLAN, "memfd", -r, "cannot keep the rules");
+	r = freeze_credentials(plan, builder, reterr);
+	if (r < 0)
+		return r;
 	return helper_open("egress", &view->egress_fd, reterr);
 }
 

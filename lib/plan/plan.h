@@ -26,6 +26,9 @@ struct plan_view {
 	int rules_fd;		/* its rules, sealed (network/rule.h) */
 	int roots_fd;		/* the certificates that it verifies servers with, sealed (PEM) */
 	const char *proxy, *no_proxy;	/* of the host, "" for none; may hold a password, so the dump has it not */
+	const void *slots;	/* of credentials (credential/slot.h), NULL: none */
+	size_t slots_len;
+	int minter_fd;		/* the program that mints them; -EBADF: none */
 	uint32_t egress_uid, egress_gid;	/* whom it becomes; UINT32_MAX: the caller */
 	const char *journal;	/* folder, NULL for none */
 	const char *task;	/* job id, NULL for none */

@@ -22,8 +22,9 @@
 #include "kernel/spawn.h"
 #include "network/rule.h"
 #include "plan/modules.h"
-#include "spec/spec.h"
+#include "sandbox/credential.h"
 #include "sandbox/sandbox.h"
+#include "spec/spec.h"
 
 #define PLAN_MAX (16 << 20)
 #define EVENTS_MAX (1U << 20) /* bytes of one answer */
@@ -77,8 +78,13 @@ static int open_egress(
 	int fd, const struct plan_view *view, const char *id, uint64_t deadline_usec, abox_error **reterr)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	const int fds[2] = { view->rules_fd, view->roots_fd };
-	int r;
+	_cleanup_(fd_closep) int minter_fd = -EBADF;
+	int fds[3] = { view->rules_fd, view->roots_fd }, r;
+
+	r = credential_start(view, deadline_usec, &minter_fd, reterr);
+	if (r < 0)
+		return r;
+	fds[2] = minter_fd;
 
 	pack_u32(&writer, EGRESS_OPEN);
 	pack_u32(&writer, 1);
@@ -93,7 +99,8 @@ static int open_egress(
 	pack_u32(&writer, view->egress_gid);
 	if (writer.failed)
 		return ABOX_E_MEMORY;
-	r = socket_send_until(fd, writer.data, writer.len, fds, 2, deadline_usec);
+	r = socket_send_until(fd, writer.data, writer.len, fds, minter_fd >= 0 ? 3 : 2,
+		deadline_usec);
 	if (r < 0)
 		return error_set_errno(
 			reterr, ABOX_E_GONE, ABOX_STAGE_START, "egress", -r, "it cannot be reached");

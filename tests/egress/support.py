@@ -362,6 +362,32 @@ class Egress:
         return self.process.wait(10)
 
 
+# -- the minter --
+
+class Minter:
+    """Answers egress by a function: name -> value, or an Exception whose text says why not."""
+
+    def __init__(self, answer):
+        self.sock, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.answer, self.asked = answer, []
+        threading.Thread(target=self.serve, daemon=True).start()
+
+    def fd(self):
+        return os.dup(self.far.fileno())
+
+    def serve(self):
+        while data := self.sock.recv(65536):
+            reader = Reader(data)
+            reader.u32()
+            serial, name = reader.u32(), reader.bytes().decode()
+            self.asked.append(name)
+            try:
+                value = self.answer(name)
+                self.sock.send(u32(10) + u32(serial) + text(value))
+            except ValueError as error:
+                self.sock.send(u32(11) + u32(serial) + text(str(error)))
+
+
 # -- servers of the host --
 
 class Server:

@@ -607,6 +607,129 @@ def proxy_listener(world):
         assert status == 200 and b"GET /p HTTP/1.1" in body and b"connection: close" in head.lower()
 
 
+SECRET = "S3CRET/0123456789abcdef+0123456789ab"
+
+
+def credential(name="forge", **inject):
+    return [{"name": name, "provider": {"kind": "env", "variable": "X"}, **({"inject": inject} if inject else {})}]
+
+
+def guarded(credential="forge", **more):
+    return {"mode": "allow", "allow": [{"host": "good.example", "methods": ["GET"], "paths": ["/api/**"], "credential": credential, **more},
+                                       {"host": "good.example"}, {"host": "other.example", "paths": ["/**"]}]}
+
+
+@test
+def credentials_are_added(world):
+    """T12-5, T12-7, T13-1: added once, by rule, never elsewhere; and it does not come back."""
+    minter = Minter(lambda name: SECRET)
+    box, egress = world.start(guarded(), credentials=credential(), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        status, head, body = get(sock, "/api/x", more=b"authorization: mine\r\nAUTHORIZATION: again\r\nX-Api-Key: k\r\nAccept-Encoding: gzip\r\n")
+        assert status == 200
+        came = world.log[-1][0]
+        assert came.lower().count(b"authorization:") == 1 and f"Authorization: Bearer {SECRET}".encode() in came, came
+        assert b"X-Api-Key: k" in came and b"Accept-Encoding: identity" in came and b"gzip" not in came
+        assert SECRET.encode() not in head + body and b"Bearer " + b"*" * len(SECRET) in body, body
+        for path in ("/other", "/api/../other", "/api%2fx"):
+            get(sock, path)
+            assert SECRET.encode() not in world.log[-1][0], path
+        get(sock, "/api/x", method="HEAD")
+        assert SECRET.encode() not in world.log[-1][0]
+        n = len(world.log)
+        assert get(sock, "/gzip")[0] == 200
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/api/x", more=b"Connection: Authorization\r\nAuthorization: y\r\n")[0] == 400
+    with tls_to(box, egress, "other.example") as sock:
+        get(sock, "/api/x", host="other.example")
+        assert SECRET.encode() not in world.log[-1][0]
+    assert egress.wait_event("credential.use", credential="forge")["host"] == "good.example"
+    assert SECRET not in repr(egress.events) and set(minter.asked) == {"forge"}
+
+
+@test
+def credentials_in_every_form(world):
+    import base64
+    basic = base64.b64encode(f"bot:{SECRET}".encode())
+    for inject, check in (({"header": "X-Api-Key", "scheme": "raw"}, f"X-Api-Key: {SECRET}\r\n".encode()),
+                          ({"scheme": "basic", "user": "bot"}, b"Authorization: Basic " + basic),
+                          ({"query": "key"}, b"GET /api/x?a=1&key=S3CRET%2F0123456789abcdef%2B0123456789ab HTTP/1.1")):
+        minter = Minter(lambda name: SECRET)
+        box, egress = world.start(guarded(), credentials=credential(**inject), minter=minter.fd())
+        with tls_to(box, egress, "good.example") as sock:
+            status, head, body = get(sock, "/api/x?a=1&key=own&k%65y=own", more=b"X_Api_Key: own\r\n")
+            came = world.log[-1][0] + b"\r\n"
+            assert check in came, (inject, came)
+            if "query" not in inject:
+                assert b"key=own" in came
+            if "header" in inject:
+                assert b"X_Api_Key" not in came
+            assert SECRET.encode() not in body and basic not in body and b"S3CRET%2F" not in body, body
+
+
+@test
+def placeholders(world):
+    """T13-5: swapped in fields of requests that the rule is about; worthless anywhere else."""
+    import base64
+    import hashlib
+    value = "agentbox_" + hashlib.sha256(b"forge").hexdigest()[:32]
+    minter = Minter(lambda name: SECRET)
+    box, egress = world.start(guarded(), credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, f"/api/{value}", more=f"X-Token: a {value} b\r\n".encode())
+        came = world.log[-1][0]
+        assert f"X-Token: a {SECRET} b".encode() in came and f"/api/{value} ".encode() in came
+        assert SECRET.encode() not in body
+        basic = base64.b64encode(f"git:{value}".encode()).decode()
+        get(sock, "/api/x", more=f"Authorization: Basic {basic}\r\n".encode())
+        assert base64.b64encode(f"git:{SECRET}".encode()) in world.log[-1][0]
+        get(sock, "/other", more=f"X-Token: {value}\r\n".encode())
+        assert value.encode() in world.log[-1][0] and SECRET.encode() not in world.log[-1][0]
+    with tls_to(box, egress, "other.example") as sock:
+        get(sock, "/api/x", host="other.example", more=f"X-Token: {value}\r\n".encode())
+        assert SECRET.encode() not in world.log[-1][0]
+
+
+@test
+def credentials_fail_closed(world):
+    """T12-6, T13-3: bad values, no answer, nobody to ask; a request that brings its own where ours is required."""
+    def answer(name):
+        return answers.pop(0)()
+    def refuse():
+        raise ValueError("its program failed")
+    minter = Minter(answer)
+    box, egress = world.start(guarded(require=True), credentials=credential(), minter=minter.fd())
+    answers = [lambda: "a\r\nX: y", lambda: "a\0b", lambda: "", lambda: "x" * 9000, refuse, lambda: SECRET]
+    for expected in (403, 403, 403, 403, 403, 200):
+        with tls_to(box, egress, "good.example") as sock:
+            status, head, body = get(sock, "/api/x")
+            assert status == expected, (status, body)
+            if status == 403:
+                assert b"credential 'forge' cannot be used" in body
+    assert len(world.log) == 1
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, "/api/x", more=b"Authorization: own\r\n")
+        assert status == 403 and b"a credential of its own" in body
+    minter.sock.close()
+    minter.far.close()
+    box, egress = world.start(guarded(), credentials=credential())
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/api/x")[0] == 403
+        assert get(sock, "/other")[0] == 200
+
+
+@test
+def encoded_answers_are_not_let_through(world):
+    minter = Minter(lambda name: SECRET)
+    network = {"mode": "allow", "allow": [{"host": "good.example", "credential": "forge"}]}
+    box, egress = world.start(network, credentials=credential(), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, "/gzip")
+        assert status == 403 and b"could hold the credential" in body
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/chunked")[2] == b"one two three"
+
+
 @test
 def published_ports(world):
     """The host's loopback reaches a server of the box, by token where one is wanted, and no longer after it was taken back."""

@@ -29,7 +29,8 @@ static void read_head(const char *data, size_t len, bool request)
 	if (why)
 		return;
 	for (size_t i = 0; i < head.n_fields; i++)
-		if (head.fields[i].name.data < data || head.fields[i].value.data + head.fields[i].value.len > data + whole)
+		if (head.fields[i].name.data < data ||
+			head.fields[i].value.data + head.fields[i].value.len > data + whole)
 			abort();
 }
 
@@ -59,7 +60,8 @@ static void read_body(const char *data, size_t len)
 		answers[way] = answer == HTTP_DATA ? HTTP_MORE : answer;
 		http_body_clear(&body);
 	}
-	if (answers[0] != answers[1] || ends[0] != ends[1] || buffer_len(&payload[0]) != buffer_len(&payload[1]) ||
+	if (answers[0] != answers[1] || ends[0] != ends[1] ||
+		buffer_len(&payload[0]) != buffer_len(&payload[1]) ||
 		memcmp(buffer_at(&payload[0]), buffer_at(&payload[1]), buffer_len(&payload[0])) != 0)
 		abort();
 	buffer_clear(&payload[0], false);
@@ -91,8 +93,11 @@ static void judge(const uint8_t *data, size_t len)
 	struct rules *rules = NULL;
 	struct rules_verdict verdict;
 	struct rules_target target = { .host = "a.example.test", .port = 443 };
-	struct rules_request request = { .method = "GET", .path = (const char *)data, .path_len = len / 2,
-		.query = (const char *)data + len / 2, .query_len = len - len / 2 };
+	struct rules_request request = { .method = "GET",
+		.path = (const char *)data,
+		.path_len = len / 2,
+		.query = (const char *)data + len / 2,
+		.query_len = len - len / 2 };
 	struct fault fault;
 
 	match_path(patterns, (const char *)data, len);

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef SANDBOX_CREDENTIAL_H
+#define SANDBOX_CREDENTIAL_H
+
+#include "plan/plan.h"
+
+/*
+ * Starts the minter of a box whose plan has credentials: *retfd is the socket that its egress asks. The
+ * minter ends when all copies of that are closed. Without credentials *retfd stays as it is.
+ */
+int credential_start(const struct plan_view *view, uint64_t deadline_usec, int *retfd, abox_error **reterr);
+
+#endif
