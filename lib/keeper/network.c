@@ -104,7 +104,7 @@ static void write_log(const char *type, const char *body)
 
 static bool type_is_sound(const char *type)
 {
-	return strncmp(type, "net.", 4) == 0 &&
+	return (strncmp(type, "net.", 4) == 0 || strncmp(type, "credential.", 11) == 0) &&
 	       strspn(type, "abcdefghijklmnopqrstuvwxyz._") == strlen(type) && strlen(type) < 40;
 }
 

@@ -116,7 +116,7 @@ Test(mint, program_that_fails, .timeout = 60)
 		{ "echo '{\"value\":\"SECRET\",\"expires_in\":0}'", "expired" },
 		{ "echo '{\"value\":\"SECRET\",\"expires_in\":-5}'", "expired" },
 		{ "echo '{\"value\":\"SECRET\",\"expires_in\":\"1h\"}'", "did not answer with" },
-		{ "echo '{\"value\":\"SECRET\\r\\nX: y\"}'", "control character" },
+		{ "printf %s '{\"value\":\"SECRET\\r\\nX: y\"}'", "control character" },
 		{ "echo '{\"value\":\"\"}'", "empty" },
 		{ "head -c 1048576 /dev/zero", "too much" },
 		{ "printf '{\"value\":\"'; head -c 20000 /dev/zero | tr '\\0' a; printf '\"}'", "too long" },

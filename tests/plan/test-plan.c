@@ -78,8 +78,11 @@ Test(plan, least_spec_compiles)
  * fine. */
 Test(plan, refuses_what_is_not_built)
 {
+	refused("{\"version\":1,\"network\":{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"credential\":\"c\"}]},"
+		"\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"callback\"}}]}",
+		ABOX_E_UNSUPPORTED, "/credentials/0/provider/kind");
 	refused("{\"version\":1,\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
-		ABOX_E_UNSUPPORTED, "/credentials/0/name");
+		ABOX_E_INVALID, "/credentials");
 	refused("{\"version\":1,\"kernel\":\"/boot/vmlinuz\"}", ABOX_E_UNSUPPORTED, "/kernel");
 	refused("{\"version\":1,\"files\":\"live\"}", ABOX_E_UNSUPPORTED, "/files");
 	cr_assert_eq(compile("{\"version\":1,\"workspace\":{\"on_success\":\"discard\"}}", NULL, NULL), 0);
