@@ -305,6 +305,50 @@ Test(machine, start_that_fails_names_its_stage, .timeout = 300)
 	assert_no_leaks(before);
 }
 
+static void write_in(const char *folder, const char *name, const char *text)
+{
+	char path[600];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, name);
+	file = fopen(path, "we");
+	cr_assert(file);
+	fputs(text, file);
+	cr_assert_eq(fclose(file), 0);
+}
+
+/* A folder that both may write shows each what the other has written. */
+Test(machine, writable_folder_is_live, .timeout = 300)
+{
+	char folder[256], spec[600];
+	abox_sandbox *box;
+	abox_result *result;
+
+	needs("plain");
+	needs_machine();
+	snprintf(folder, sizeof(folder), "%s/live-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	cr_assert(mkdtemp(folder));
+	write_in(folder, "f", "first\n");
+	snprintf(spec, sizeof(spec), "{\"version\":1,\"backend\":\"microvm\",\"workspace\":{\"mode\":\"direct\",\"source\":{\"kind\":\"dir\","
+		"\"path\":\"%s\"}}}", folder);
+	box = box_of(spec);
+	result = run_words(box, "sh", "-c", "cat /workspace/f; echo box >/workspace/g");
+	cr_expect_str_eq(output_of(result, 1), "first\n");
+	abox_result_unref(result);
+	write_in(folder, "f", "second\n");
+	write_in(folder, "h", "new\n");
+	/* attributes are believed for a second */
+	result = run_words(box, "sh", "-c", "for i in $(seq 50); do cat /workspace/f /workspace/h 2>/dev/null | grep -q new && "
+		"grep -q second /workspace/f && break; sleep 0.1; done; cat /workspace/f /workspace/h");
+	cr_expect_str_eq(output_of(result, 1), "second\nnew\n");
+	abox_result_unref(result);
+	snprintf(spec, sizeof(spec), "%s/g", folder);
+	cr_expect_eq(access(spec, R_OK), 0);
+	stop_box(box);
+	snprintf(spec, sizeof(spec), "rm -rf '%s'", folder);
+	cr_assert_eq(system(spec), 0);
+}
+
 /* Boots in a row: none hangs, nothing stays. */
 Test(machine, boots_in_a_row, .timeout = 3600)
 {
