@@ -212,9 +212,6 @@ int plan_build_network(struct plan_builder *builder, abox_error **reterr)
 				"write \"mode\": \"allow\"; without rules nothing can be reached from the box");
 		return 0;
 	}
-	if (spec_count(builder->spec, "/network/publish") > 0)
-		return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
-			"/network/publish", "published ports are not available in this build");
 	network->mode = spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_OPEN ? FLAT_NETWORK_OPEN
 										       : FLAT_NETWORK_ALLOW;
 	network->stop_on_loss = strcmp(spec_string(builder->spec, "/network/on_egress_loss"), "stop") == 0;
