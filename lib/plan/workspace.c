@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <agentbox/workspace.h>
@@ -134,6 +135,10 @@ static const char *store_blocks_overlay(void)
 	for (size_t i = 0; i < ELEMENTSOF(kinds); i++)
 		if ((unsigned long)fs.f_type == kinds[i].magic)
 			return kinds[i].why;
+	/* where a layer's marks are kept: a tmpfs has no attributes of users before Linux 6.6 */
+	if (getxattr(path, layer_process_is_root() ? "trusted.overlay.opaque" : "user.overlay.opaque", NULL, 0) < 0 &&
+		errno == EOPNOTSUPP)
+		return "workspaces are kept on a filesystem without the attributes that an overlay needs";
 	return NULL;
 }
 

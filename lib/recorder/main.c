@@ -151,27 +151,24 @@ static int take_open(struct recorder *recorder, struct pack_reader *reader, int 
 	return r;
 }
 
-static int recover(
-	struct recorder *recorder, struct pack_reader *reader, uint32_t serial, abox_error **reterr)
+static int recover(struct recorder *recorder, struct pack_reader *reader, uint32_t serial, int order_fd,
+	abox_error **reterr)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	struct json_bounds bounds = { .max_bytes = 16U << 20, .max_depth = 8, .stage = ABOX_STAGE_WORKSPACE };
 	uint32_t version = unpack_u32(reader);
 	const char *box = unpack_string(reader), *workspace = unpack_string(reader),
 		   *plan = unpack_string(reader);
 	_cleanup_(freep) char *json = NULL, *left = NULL;
-	const char *order;
 	int r = take_environment(reader);
 
-	order = unpack_string(reader);
 	if (r < 0)
 		return r;
-	if (!unpack_done(reader) || version != RECORDER_VERSION)
+	if (order_fd < 0 || !unpack_done(reader) || version != RECORDER_VERSION)
 		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_WORKSPACE, NULL,
 			"library and recorder do not fit together");
 	r = set_names(recorder, "", box, plan);
 	if (r == 0)
-		r = json_parse(order, strlen(order), &bounds, &recorder->keeping.order, reterr);
+		r = keeping_read_order(&recorder->keeping, order_fd, reterr);
 	if (r == 0)
 		r = keeping_recover(&recorder->keeping, workspace, &json, &left, reterr);
 	if (r < 0)
@@ -206,7 +203,7 @@ static int serve_library(struct recorder *recorder)
 	type = unpack_u32(&reader);
 	serial = unpack_u32(&reader);
 	if (type == RECORDER_RECOVER) {
-		r = recover(recorder, &reader, serial, &error);
+		r = recover(recorder, &reader, serial, order_fd, &error);
 		if (r < 0)
 			answer_fault(LIBRARY_FD, serial, ABOX_STAGE_WORKSPACE, r, error);
 		recorder->ended = true;

@@ -18,8 +18,9 @@ enum recorder_type {
 			      id, str digest of the plan, strings environment that says where the store is. fds: [order of
 			      the workspace: {str json, strings secrets}, where there is one]. OK or FAULT */
 	RECORDER_RECOVER = 3, /* instead of OPEN, for a box whose processes were all killed: u32 version, str box id, str
-			      id of the workspace, str digest of the plan, strings environment, str json of the order.
-			      What was to be done at its end is done. OK: bytes result, or FAULT */
+			      id of the workspace, str digest of the plan, strings environment. fds: [order, as above,
+			      without secrets]. What was to be done at its end is done. OK: str what was left undone and
+			      why, str result, or FAULT */
 
 	/* keeper to recorder */
 	RECORDER_APPEND = 2, /* u32 durability (enum abox_durability), str record type, bytes body (a JSON

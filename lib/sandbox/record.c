@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/helper.h"
+#include "base/memfd.h"
 #include "base/pack.h"
 #include "base/socket.h"
 #include "kernel/spawn.h"
@@ -164,12 +165,21 @@ int record_recover(const char *id, const char *workspace, const char *plan_diges
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	_cleanup_(fd_closep) int fd = -EBADF, far_fd = -EBADF, null_fd = -EBADF;
 	_cleanup_(freep) uint8_t *buffer = malloc(RECORDER_PACKET_MAX);
+	static const char *const no_secrets[] = { NULL };
+	_cleanup_(pack_writer_clearp) struct pack_writer blob = PACK_WRITER_INIT;
+	_cleanup_(fd_closep) int order_fd = -EBADF;
 	struct pack_reader reader;
 	const char *left;
 	int pair[2], r;
 
-	if (!buffer)
+	pack_string(&blob, order);
+	pack_strings(&blob, no_secrets);
+	if (!buffer || blob.failed)
 		return ABOX_E_MEMORY;
+	r = memfd_new_sealed("agentbox-workspace", blob.data, blob.len, 0400, &order_fd);
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_STOP, "memfd", -r, "cannot tell the recorder");
 	r = socket_pair(pair);
 	if (r < 0)
 		return error_set_errno(
@@ -190,8 +200,7 @@ int record_recover(const char *id, const char *workspace, const char *plan_diges
 	pack_string(&writer, workspace);
 	pack_string(&writer, plan_digest);
 	pack_environment(&writer);
-	pack_string(&writer, order);
-	r = send_request(fd, &writer, NULL, 0, deadline, reterr);
+	r = send_request(fd, &writer, &order_fd, 1, deadline, reterr);
 	if (r == 0)
 		r = read_answer(fd, deadline, buffer, RECORDER_PACKET_MAX, &reader, reterr);
 	if (r < 0)

@@ -158,7 +158,8 @@ Test(workspace_box, rename_of_a_lower_folder_is_what_the_plan_says)
 		"mkdir -p src/low/in; echo x >src/low/in/x\n"
 		"$A plan --workspace src --on-success keep --json >plan\n"
 		"R='rename(\"low\",\"new\") and exit 0; exit($!{EXDEV} ? 18 : 1)'\n"
-		"want=0; grep -q EXDEV plan && want=18; [ $(id -u) != 0 ] || same $want 0; [ $(id -u) = 0 ] || same $want 18\n"
+		"want=0; ! grep -q EXDEV plan || want=18\n"
+		"if grep -q '\"workspace\":.*\"mode\":\"overlay\"' plan; then [ $(id -u) != 0 ] || same $want 0; [ $(id -u) = 0 ] || same $want 18; fi\n"
 		"fails $want $A run --workspace src --on-success keep --on-failure discard -- perl -e \"$R\"\n"
 		"$A run --workspace src --on-success keep --result r -- sh -c 'mv low new; cat new/in/x'\n"
 		"W=$(id_of r); $A run --workspace-id $W -- sh -c 'test $(cat new/in/x) = x; test ! -e low; mv new low'\n"
@@ -290,10 +291,10 @@ Test(workspace_box, sources_and_modes)
 		"$A run --spec $s --result r -- sh -c 'echo new >new; echo more >>a'; W=$(id_of r); same $(member r outcome) kept\n"
 		"$A run --workspace-id $W -- sh -c 'test $(cat new) = new; test $(tail -1 a) = more'\n"
 		"$A workspace diff $W | grep -q '  a$'; $A workspace diff $W | grep -qx 'A  new'; same $(cat src/a) a; done\n"
-		"same \"$($A plan --spec tar --json | grep -o 'an archive is unpacked')\" 'an archive is unpacked'\n"
+		"$A plan --spec tar --json | grep -q -e 'an archive is unpacked' -e 'that an overlay needs'\n"
 		"W=$($A workspace create src:copy --no-overlay); $A run --workspace-id $W -- sh -c 'echo w >w; mv d e'\n"
 		"$A run --workspace-id $W --on-failure discard -- sh -c 'rm w; exit 1' || true; $A run --workspace-id $W -- sh -c 'test $(cat w) = w; cat e/b'\n"
-		"$A run --workspace src:direct -- sh -c 'echo direct >made'; same $(cat src/made) direct\n"
+		"! $A plan --workspace src:direct || { $A run --workspace src:direct -- sh -c 'echo direct >made'; same $(cat src/made) direct; }\n"
 		"fails 125 $A run --workspace src:direct --on-success discard -- true\n"
 		"fails 125 $A run --workspace src --on-success artifacts -- true\n");
 }
