@@ -24,7 +24,7 @@ TestSuite(hostile, .timeout = 600);
 
 static unsigned int rounds(void)
 {
-	return getenv("ABOX_TEST_LONG") ? 1000 : 200;
+	return getenv("ABOX_TEST_LONG") ? 10000 : 200;
 }
 
 #define BEGIN(scene, kind, lines, place)                                                                     \
