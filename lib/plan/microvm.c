@@ -172,7 +172,7 @@ static void add_program(struct plan_builder *builder, const struct machine_host 
 	struct words words = { .n = 0 };
 
 	add_word(&words, host->virtiofsd);
-	add_words(&words, (const char *const[]){ "--fd=0", "-o", "source=" FLAT_BOX, "-o", "sandbox=chroot", "-o",
+	add_words(&words, (const char *const[]){ "--fd=0", "-o", "source=" FLAT_BOX, "-o", "sandbox=chroot", "-o", "xattr", "-o",
 		host_writes_too(builder) ? "cache=auto" : "cache=always", "-o", "log_level=warn", "--thread-pool-size=2", "", NULL });
 	add_word(&words, host->qemu);
 	add_words(&words, (const char *const[]){ "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
