@@ -396,6 +396,11 @@ int main(int argc, char **argv)
 		else if (!strcmp(argv[first], "--only") && first + 1 < argc)
 			runner.only = argv[++first];
 	}
+	/* Security: rows empty the store, and kill whoever has a file of it open. That must be a store of this run alone. */
+	if (!getenv("ABOX_HOME") || !strstr(getenv("ABOX_HOME"), "/agentbox-test-")) {
+		fputs("contract-runner: ABOX_HOME must name a folder of this run alone: start it with tests/support/as\n", stderr);
+		return 2;
+	}
 	if (!runner.agentbox || !runner.probe || first >= argc) {
 		fputs("usage: contract-runner --agentbox PROGRAM --probe PROGRAM [--wall NAME] [--only TEXT] [--keep] FILE...\n", stderr);
 		return 2;
