@@ -613,7 +613,8 @@ static void drop_covered(struct protect_find *find)
 {
 	size_t n = 0;
 
-	qsort(find->items, find->n_items, sizeof(*find->items), by_path);
+	if (find->n_items > 1)
+		qsort(find->items, find->n_items, sizeof(*find->items), by_path);
 	for (size_t i = 0; i < find->n_items; i++) {
 		bool covered = false;
 
