@@ -38,7 +38,7 @@ static void reply(
 		fault_pack(fault, &writer);
 	if (writer.failed || (more && more->failed))
 		return;
-	if (fault->code >= 0 && more) {
+	if (fault->code >= 0 && more && more->len > 0) {
 		uint8_t *joined = malloc(writer.len + more->len);
 
 		if (!joined)
