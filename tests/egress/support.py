@@ -410,6 +410,7 @@ class Server:
     def one(self, sock):
         try:
             sock.settimeout(20)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.tls:
                 sock = self.tls.wrap_socket(sock, server_side=True)
             with sock:
