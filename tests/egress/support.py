@@ -7,6 +7,7 @@ import ctypes
 import fcntl
 import json
 import os
+import shutil
 import socket
 import ssl
 import struct
@@ -530,6 +531,8 @@ def run_all(*arguments):
             traceback.print_exc()
             print(f"not ok {t.__name__}: {error!r}", flush=True)
             failed += 1
+    for argument in arguments:
+        shutil.rmtree(argument.host.folder, ignore_errors=True)
     print(f"{len(chosen)} tests, {failed} failed")
     sys.stdout.flush()
     os._exit(1 if failed else 0)
