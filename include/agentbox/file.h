@@ -258,7 +258,8 @@ enum {
  *
  * A link is removed, never what it leads to; what is mounted below stays, and is ABOX_E_BUSY.
  *
- * Return:   0, ABOX_E_STATE (a folder that is not empty), ABOX_E_BUSY, ABOX_E_CANCELED, and see above
+ * Return:   0, ABOX_E_STATE (a folder that is not empty), ABOX_E_BUSY, ABOX_E_CANCELED, ABOX_E_LIMIT (a plain user's, of a
+ *           layer below, more than 256 levels deep), and see above
  * Since:    0.1
  */
 ABOX_API int abox_files_remove(abox_files *files, const char *path, uint32_t flags, const struct abox_copy_options *options,

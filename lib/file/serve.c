@@ -489,6 +489,10 @@ static int handle_remove(struct server *server)
 	else if (unlinkat(parent_fd, name, 0) < 0)
 		r = errno != EISDIR && errno != EPERM ? -errno
 			: unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+	/* deep trees are moved up to be removed, which those of a layer below cannot be in a user namespace */
+	if (r == -ELOOP && recursive)
+		return fault_set(&server->fault, ABOX_E_LIMIT, 0, path,
+			"cannot be removed whole: folders of a layer below, more than 256 levels deep");
 	return r < 0 ? server_fail(server, -r, path, "cannot be removed") : 0;
 }
 
