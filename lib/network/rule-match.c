@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Matching of paths, query parameters and values. Both forms of a path are looked at: with %2F and the like
- * kept as they are, and with everything decoded; servers do either. Patterns are run as sets of states: time
+ * Matching of paths, query parameters and values. Three forms of a path are looked at: with %2F and the like
+ * kept as they are, with everything decoded, and then without what `;` begins in a part; servers do any of
+ * these. Patterns are run as sets of states: time
  * is length of the pattern times length of the text, whatever an attacker writes.
  */
 #include "network/rule-match.h"
@@ -167,10 +168,33 @@ static bool is_plain(const char *path, size_t len)
 	return true;
 }
 
-static bool pattern_form(const char *text, bool whole, struct pattern *ret)
+enum {
+	FORM_KEPT = 0,
+	FORM_DECODED,
+	FORM_BARE, /* decoded, without the parameters of its parts */
+	FORMS,
+};
+
+static ssize_t form_of(int form, const char *path, size_t len, char *ret, size_t size)
+{
+	ssize_t all = path_form(path, len, form != FORM_KEPT, ret, size);
+	bool parameter = false;
+	size_t n = 0;
+
+	if (all < 0 || form != FORM_BARE)
+		return all;
+	for (ssize_t i = 0; i < all; i++) {
+		parameter = ret[i] != '/' && (parameter || ret[i] == ';');
+		if (!parameter)
+			ret[n++] = ret[i];
+	}
+	return (ssize_t)n;
+}
+
+static bool pattern_form(const char *text, int which, struct pattern *ret)
 {
 	char form[MATCH_PATTERN_MAX + 3];
-	ssize_t len = path_form(text, strlen(text), whole, form, sizeof(form));
+	ssize_t len = form_of(which, text, strlen(text), form, sizeof(form));
 
 	if (len < 0 || len > MATCH_PATTERN_MAX)
 		return false;
@@ -191,30 +215,30 @@ static bool pattern_form(const char *text, bool whole, struct pattern *ret)
 
 enum match match_path(const char *const *patterns, const char *path, size_t len)
 {
-	char forms[2][MATCH_PATH_MAX + 3];
-	ssize_t lens[2];
+	char forms[FORMS][MATCH_PATH_MAX + 3];
+	ssize_t lens[FORMS];
 	struct pattern pattern;
-	bool any[2] = { false, false };
+	bool any = false;
 
-	for (int form = 0; form < 2; form++) {
-		lens[form] = path_form(path, len, form == 1, forms[form], sizeof(forms[form]));
+	for (int form = 0; form < FORMS; form++) {
+		lens[form] = form_of(form, path, len, forms[form], sizeof(forms[form]));
 		if (lens[form] < 0 || !is_plain(forms[form], (size_t)lens[form]))
 			return MATCH_UNSURE;
 	}
 	for (size_t i = 0; patterns[i]; i++) {
-		bool both = true;
+		bool all = true;
 
-		for (int form = 0; form < 2; form++) {
-			bool yes = pattern_form(patterns[i], form == 1, &pattern) &&
+		for (int form = 0; form < FORMS; form++) {
+			bool yes = pattern_form(patterns[i], form, &pattern) &&
 				   run(&pattern, forms[form], (size_t)lens[form]);
 
-			any[form] = any[form] || yes;
-			both = both && yes;
+			any = any || yes;
+			all = all && yes;
 		}
-		if (both)
+		if (all)
 			return MATCH_YES;
 	}
-	return any[0] || any[1] ? MATCH_UNSURE : MATCH_NO;
+	return any ? MATCH_UNSURE : MATCH_NO;
 }
 
 bool match_value(const char *pattern, const char *value, size_t len)

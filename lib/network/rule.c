@@ -281,31 +281,49 @@ static enum match worse(enum match a, enum match b)
 	return a == MATCH_UNSURE || b == MATCH_UNSURE ? MATCH_UNSURE : MATCH_YES;
 }
 
+/* Some servers take `delete` for DELETE. */
 static enum match method_matches(const struct rule *rule, const char *method)
 {
-	if (!rule->methods[0])
-		return MATCH_YES;
-	for (size_t i = 0; rule->methods[i]; i++)
+	enum match match = rule->methods[0] ? MATCH_NO : MATCH_YES;
+
+	for (size_t i = 0; rule->methods[i]; i++) {
 		if (strcmp(rule->methods[i], method) == 0)
 			return MATCH_YES;
-	return MATCH_NO;
+		if (strcasecmp(rule->methods[i], method) == 0)
+			match = MATCH_UNSURE;
+	}
+	return match;
+}
+
+/* Without regard to case, and to `_` in place of `-`: some servers make one name of both. */
+static bool same_field(const char *a, const char *b, size_t len)
+{
+	for (size_t i = 0; i < len; i++) {
+		char x = a[i] == '_' ? '-' : a[i], y = b[i] == '_' ? '-' : b[i];
+
+		if (strncasecmp(&x, &y, 1) != 0)
+			return false;
+	}
+	return true;
 }
 
 static enum match header_matches(const struct pair *wanted, const struct rules_request *request)
 {
 	size_t len = strlen(wanted->name), found = 0, good = 0;
+	bool unsure = false;
 
 	for (size_t i = 0; i < request->n_fields; i++) {
 		const struct rules_field *field = &request->fields[i];
 
-		if (field->name_len != len || strncasecmp(field->name, wanted->name, len) != 0)
+		if (field->name_len != len || !same_field(field->name, wanted->name, len))
 			continue;
 		found++;
+		unsure = unsure || strncasecmp(field->name, wanted->name, len) != 0;
 		good += match_value(wanted->value, field->value, field->value_len);
 	}
 	if (good == 0)
 		return MATCH_NO;
-	return found > 1 ? MATCH_UNSURE : MATCH_YES;
+	return unsure || found > 1 ? MATCH_UNSURE : MATCH_YES;
 }
 
 static enum match conditions_match(const struct rule *rule, const struct rules_request *request)

@@ -124,7 +124,9 @@ Test(rule, an_empty_list_denies_all)
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test:443\"}]}",
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"ports\":[0]}]}",
 		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"ports\":[65536]}]}",
-		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"ports\":[]}]}" };
+		"{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"ports\":[]}]}",
+		"{\"mode\":\"open\",\"deny\":[{\"host\":\"a.test\",\"paths\":[\"/100%/**\"]}]}",
+		"{\"mode\":\"open\",\"deny\":[{\"host\":\"a.test\",\"paths\":[\"/a%2541\"]}]}" };
 
 	for (size_t i = 0; i < ELEMENTSOF(texts); i++) {
 		_cleanup_(rules_unrefp) struct rules *rules = rules_of(texts[i]);
@@ -246,6 +248,12 @@ Test(rule, paths_are_matched_in_both_readings)
 		{ "/@types%2f*", "/@types%2Fnode", MATCH_YES },
 		{ "/**", "/@types%2fnode", MATCH_YES },
 		{ "/*", "/@types%2fnode", MATCH_UNSURE },
+		{ "/admin/**", "/admin;x/y", MATCH_UNSURE },
+		{ "/admin/**", "/admin%3bx/y", MATCH_UNSURE },
+		{ "/admin/**", "/;x/admin/y", MATCH_UNSURE },
+		{ "/pub", "/pub;v=1", MATCH_UNSURE },
+		{ "/pub/**", "/pub/a;v=1/b", MATCH_YES },
+		{ "/pub/a;v=*", "/pub/a;v=1", MATCH_YES },
 		{ "/x", "*", MATCH_UNSURE },
 		{ "/x", "/y", MATCH_NO },
 	};
@@ -280,6 +288,29 @@ Test(rule, what_is_unsure_never_allows_and_always_denies)
 	cr_expect_eq(judge_request(deny, "a.test", "GET", "/admin/x", NULL).action, RULES_DENY);
 	cr_expect_eq(judge_request(deny, "a.test", "GET", "/x/../admin/x", NULL).action, RULES_DENY);
 	cr_expect_eq(judge_request(deny, "a.test", "GET", "/admin%2fx", NULL).action, RULES_DENY);
+	cr_expect_eq(judge_request(deny, "a.test", "GET", "/admin;a=b/x", NULL).action, RULES_DENY);
+}
+
+/* What a server may take for the method or field of a rule denies, and does not allow. */
+Test(rule, other_spellings_of_methods_and_fields)
+{
+	_cleanup_(rules_unrefp) struct rules *deny = rules_of(
+		"{\"mode\":\"open\",\"deny\":[{\"host\":\"a.test\",\"methods\":[\"DELETE\"]},"
+		"{\"host\":\"b.test\",\"headers\":{\"X-Kind\":\"bad\"}}]}");
+	_cleanup_(rules_unrefp) struct rules *allow =
+		rules_of("{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"methods\":[\"GET\"],"
+			 "\"headers\":{\"X-Kind\":\"good\"}}]}");
+
+	cr_expect_eq(judge_request(deny, "a.test", "DELETE", "/", NULL).action, RULES_DENY);
+	cr_expect_eq(judge_request(deny, "a.test", "delete", "/", NULL).action, RULES_DENY);
+	cr_expect_eq(judge_request(deny, "a.test", "GET", "/", NULL).action, RULES_PASS);
+	cr_expect_eq(judge_request(deny, "b.test", "GET", "/", "X_Kind:bad").action, RULES_DENY);
+	cr_expect_eq(judge_request(deny, "b.test", "GET", "/", "X_Kind:good").action, RULES_PASS);
+	cr_expect_eq(judge_request(allow, "a.test", "GET", "/", "X-Kind:good").action, RULES_PASS);
+	cr_expect_eq(judge_request(allow, "a.test", "get", "/", "X-Kind:good").action, RULES_DENY);
+	cr_expect_eq(
+		judge_request(allow, "a.test", "GET", "/", "X-Kind:good\nX_Kind:other").action, RULES_DENY);
+	cr_expect_eq(judge_request(allow, "a.test", "GET", "/", "X_Kind:good").action, RULES_DENY);
 }
 
 /* Time is bounded whatever the pattern: no star makes it grow beyond length times length. */
