@@ -337,6 +337,16 @@ static enum text_answer check_method(
 	return TEXT_FINE;
 }
 
+static bool is_hex(char c)
+{
+	return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'f');
+}
+
+static bool is_escape(const char *text)
+{
+	return is_hex(text[1]) && is_hex(text[2]);
+}
+
 static enum text_answer check_url_path(
 	const struct spec_key *key, const char *text, char **rettext, const char **retwhy)
 {
@@ -349,6 +359,13 @@ static enum text_answer check_url_path(
 	for (; *text; text++) {
 		if (*text <= 0x20 || *text >= 0x7f || *text == '?' || *text == '#') {
 			*retwhy = "blanks, `?`, `#` and bytes beyond ASCII are not allowed";
+			return TEXT_WRONG;
+		}
+		/* Security: a pattern that no request can match would deny nothing. */
+		if (*text == '%' &&
+			(!is_escape(text) || memcmp(text + 1, "00", 2) == 0 ||
+				(memcmp(text + 1, "25", 2) == 0 && is_escape(text + 2)))) {
+			*retwhy = "`%` begins an escape like %2F, once";
 			return TEXT_WRONG;
 		}
 	}
