@@ -336,6 +336,15 @@ static void admit(struct connection *connection)
 		exchange_credential(connection, NULL, 0, "nobody is there to mint it");
 }
 
+/* Security: what is judged is what the server will see. A field that is for this connection only, or that
+ * `Connection` has made so, is not sent on and fulfils no condition. */
+static bool is_sent(const struct http_head *head, const struct http_field *field)
+{
+	return !field->hop || http_is(field->name, "content-length") ||
+	       http_is(field->name, "transfer-encoding") ||
+	       (http_is(field->name, "upgrade") && wants_websocket(head));
+}
+
 static void judge(struct connection *connection)
 {
 	struct exchange *exchange = connection->exchange;
@@ -346,8 +355,7 @@ static void judge(struct connection *connection)
 		.path_len = head->path.len,
 		.query = head->query.data,
 		.query_len = head->query.len,
-		.fields = fields,
-		.n_fields = head->n_fields };
+		.fields = fields };
 
 	if (exchange->denied) {
 		exchange_respond(connection, 403, connection->verdict.reason, connection->verdict.place,
@@ -363,9 +371,13 @@ static void judge(struct connection *connection)
 		deny(connection, 403, "http", "the host of the request is not that of the connection");
 		return;
 	}
-	for (size_t i = 0; i < head->n_fields; i++)
-		fields[i] = (struct rules_field){ head->fields[i].name.data, head->fields[i].value.data,
-			head->fields[i].name.len, head->fields[i].value.len };
+	for (size_t i = 0; i < head->n_fields; i++) {
+		const struct http_field *field = &head->fields[i];
+
+		if (is_sent(head, field))
+			fields[request.n_fields++] = (struct rules_field){ field->name.data,
+				field->value.data, field->name.len, field->value.len };
+	}
 	rules_judge_request(
 		connection_rules(connection), &connection->target, &request, &connection->verdict);
 	if (connection->verdict.action == RULES_DENY)

@@ -347,6 +347,19 @@ def inspects(world):
 
 
 @test
+def conditions_hold_for_what_is_sent(world):
+    """T12-5: a field that `Connection` takes out of the request fulfils no condition of a rule."""
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example", "headers": {"X-Mode": "dry"}},
+                                                          {"host": "good.example", "paths": ["/s"], "headers": {"Upgrade": "websocket"}}]})
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, more=b"X-Mode: dry\r\n")[0] == 200
+        assert get(sock, more=b"X-Mode: dry\r\nConnection: x-mode\r\n")[0] == 403
+        assert get(sock, "/s", more=b"Upgrade: websocket\r\n")[0] == 403
+        assert get(sock, "/s", method="PUT", more=b"Upgrade: websocket\r\nConnection: upgrade\r\n")[0] == 403
+    assert len(world.log) == 1
+
+
+@test
 def absolute_form_and_pipelining(world):
     """T12-4, T12-10: targets with a host in them; two requests in one segment, the body of one like a request."""
     box, egress = world.start(INSPECT)
