@@ -301,6 +301,10 @@ void exchange_credential(struct connection *connection, const char *secret, size
 
 static void credential_late(struct connection *connection)
 {
+	/* Security: its answer may still come, and the connection wait for another credential by then. */
+	for (struct question *ask = connection->egress->asks; ask; ask = ask->next)
+		if (ask->connection == connection)
+			ask->connection = NULL;
 	exchange_credential(connection, NULL, 0, "it was not minted in time");
 }
 

@@ -732,6 +732,33 @@ def credentials_fail_closed(world):
 
 
 @test
+def an_answer_that_comes_late_is_nobodys(world):
+    """T13-3: a minter that answers after the request was given up does not answer the next one."""
+    if not os.environ.get("ABOX_TEST_LONG"):
+        return    # the time that a request waits is 30 s
+    asked, go = [], threading.Event()
+    def answer(name):
+        asked.append(name)
+        assert go.wait(60)
+        if name == "second":
+            time.sleep(1)
+        return "value-of-" + name
+    minter = Minter(answer)
+    network = {"mode": "allow", "allow": [{"host": "good.example", "paths": ["/1"], "credential": "first"},
+                                          {"host": "good.example", "paths": ["/2"], "credential": "second"}]}
+    box, egress = world.start(network, credentials=credential("first") + credential("second"), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = get(sock, "/1")
+        assert status == 403 and b"not minted in time" in body
+        sock.sendall(b"GET /2 HTTP/1.1\r\nHost: good.example\r\n\r\n")
+        time.sleep(0.5)    # nothing tells from outside that it waits
+        go.set()
+        assert read_answer(sock)[0] == 200
+    assert asked == ["first", "second"]
+    assert [h for h, _ in world.log if b"value-of-second" in h] and not [h for h, _ in world.log if b"value-of-first" in h], world.log
+
+
+@test
 def encoded_answers_are_not_let_through(world):
     minter = Minter(lambda name: SECRET)
     network = {"mode": "allow", "allow": [{"host": "good.example", "credential": "forge"}]}
