@@ -247,7 +247,8 @@ static void send_request(struct connection *connection)
 
 	exchange->reused = connection->server.watch.fd >= 0;
 	/* A server that has closed meanwhile, or speaks unasked, is not gone on with. */
-	if (exchange->reused && end_fill(&connection->server, 1024) != -EAGAIN)
+	if (exchange->reused && (buffer_len(&connection->server.in) > 0 ||
+					end_fill(&connection->server, 1024) != -EAGAIN))
 		exchange->reused = false;
 	/* Another rule may allow fewer addresses. */
 	if (exchange->reused && connection->pinned.len &&

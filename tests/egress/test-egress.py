@@ -72,6 +72,8 @@ def http_handler(sock, log):
                 n -= len(block)
         elif target.startswith(b"/smuggled"):
             sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc")
+        elif target.startswith(b"/unasked"):
+            sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nunasked")
         elif target.startswith(b"/folded"):
             sock.sendall(b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nab")
         elif target.startswith(b"/gzip"):
@@ -418,6 +420,9 @@ def smuggling(world):
             assert read_answer(sock)[0] == 400, line
     with tls_to(box, egress, "good.example") as sock:
         assert get(sock, "/fine")[0] == 200
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/unasked")[2] == b"ok"
+        assert b"GET /next" in get(sock, "/next")[2]
     for path in ("/smuggled", "/folded"):
         with tls_to(box, egress, "good.example") as sock:
             status, _, body = get(sock, path)
