@@ -210,8 +210,10 @@ struct scrub {
 	size_t n;
 	struct buffer held; /* the end of what came, which may be the beginning of one */
 };
-void scrub_set(
+/* False: not every form of the value can be looked for. */
+bool scrub_set(
 	struct scrub *scrub, const char *secret, size_t len, const char *injected, size_t injected_len);
+bool scrub_also(struct scrub *scrub, const char *data, size_t len);
 void scrub_clear(struct scrub *scrub);
 /* What may go on of data is added to out; with `end` all of it. False: no memory. */
 bool scrub_pass(struct scrub *scrub, const char *data, size_t len, bool end, struct buffer *out);
@@ -234,11 +236,12 @@ void exchange_credential(struct connection *connection, const char *secret, size
 const char *injection_set(struct injection *injection, const struct rules_credential *credential,
 	const char *secret, size_t len);
 void injection_clear(struct injection *injection);
-/* The parts of a request, as they are to be sent. False: no memory. */
+/* The parts of a request, as they are to be sent; with a new form of the value for the scrub. False: no memory,
+ * or more forms than can be looked for. */
 bool injection_path(const struct injection *injection, const struct rules_credential *credential,
 	const struct http_head *head, struct buffer *out);
 bool injection_field(const struct injection *injection, const struct rules_credential *credential,
-	const struct http_field *field, struct buffer *out, bool *retused);
+	const struct http_field *field, struct scrub *scrub, struct buffer *out, bool *retused);
 /* Whether the request brings a credential of its own, where ours would go. */
 bool injection_brought(const struct rules_credential *credential, const struct http_head *head);
 

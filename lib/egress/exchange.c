@@ -180,7 +180,7 @@ static bool write_head(struct connection *connection)
 			(credential && http_is(field->name, "accept-encoding")) ||
 			(http_is(field->name, "expect") && request->framing == HTTP_NONE))
 			continue;
-		if (!injection_field(&exchange->injection, credential, field, out, &used))
+		if (!injection_field(&exchange->injection, credential, field, &exchange->scrub, out, &used))
 			return false;
 	}
 	if (credential && credential->inject == RULES_INJECT_HEADER &&
@@ -283,6 +283,9 @@ void exchange_credential(struct connection *connection, const char *secret, size
 		return;
 	if (!why)
 		why = injection_set(&exchange->injection, credential, secret, len);
+	if (!why && !scrub_set(&exchange->scrub, exchange->injection.secret, exchange->injection.secret_len,
+			    exchange->injection.value, exchange->injection.value_len))
+		why = "no memory";
 	if (why) {
 		snprintf(reason, sizeof(reason), "credential '%.128s' cannot be used: %.256s",
 			credential->name, why);
@@ -292,8 +295,6 @@ void exchange_credential(struct connection *connection, const char *secret, size
 		event_credential(connection, credential->name, "credential.fail");
 		deny(connection, 403, connection->verdict.place, reason);
 	} else {
-		scrub_set(&exchange->scrub, exchange->injection.secret, exchange->injection.secret_len,
-			exchange->injection.value, exchange->injection.value_len);
 		send_request(connection);
 	}
 	if (!connection->dead)

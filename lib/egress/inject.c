@@ -266,7 +266,7 @@ static bool swap(const struct injection *injection, const char *placeholder, con
 
 /* git and curl put the value that they have into "Basic base64(user:value)". */
 static bool swap_basic(const struct injection *injection, const char *placeholder, struct http_text value,
-	struct buffer *out, bool *retused)
+	struct scrub *scrub, struct buffer *out, bool *retused)
 {
 	uint8_t plain[1024];
 	struct buffer swapped = { 0 };
@@ -288,7 +288,9 @@ static bool swap_basic(const struct injection *injection, const char *placeholde
 		if (text) {
 			encoded = (size_t)EVP_EncodeBlock((uint8_t *)text,
 				(const uint8_t *)buffer_at(&swapped), (int)buffer_len(&swapped));
-			good = buffer_add(out, "Basic ", 6) && buffer_add(out, text, encoded);
+			/* Security: whoever reads this form has the value. */
+			good = scrub_also(scrub, text, encoded) && buffer_add(out, "Basic ", 6) &&
+			       buffer_add(out, text, encoded);
 			explicit_bzero(text, encoded);
 		}
 		free(text);
@@ -318,7 +320,7 @@ static bool is_ours(const struct rules_credential *credential, struct http_text 
 }
 
 bool injection_field(const struct injection *injection, const struct rules_credential *credential,
-	const struct http_field *field, struct buffer *out, bool *retused)
+	const struct http_field *field, struct scrub *scrub, struct buffer *out, bool *retused)
 {
 	if (injection->value && is_ours(credential, field->name))
 		return true; /* ours comes instead */
@@ -329,7 +331,7 @@ bool injection_field(const struct injection *injection, const struct rules_crede
 			return false;
 	} else if (http_is(field->name, "authorization") && field->value.len > 6 &&
 		   strncasecmp(field->value.data, "Basic ", 6) == 0) {
-		if (!swap_basic(injection, credential->placeholder, field->value, out, retused))
+		if (!swap_basic(injection, credential->placeholder, field->value, scrub, out, retused))
 			return false;
 	} else if (!swap(injection, credential->placeholder, field->value.data, field->value.len, out,
 			   retused)) {

@@ -11,45 +11,50 @@
 
 #define SHORTEST 4 /* shorter values would be found everywhere */
 
-static void add_pattern(struct scrub *scrub, const char *data, size_t len)
+static bool add_pattern(struct scrub *scrub, const char *data, size_t len)
 {
-	if (len < SHORTEST || scrub->n == SCRUB_PATTERNS)
-		return;
+	if (len < SHORTEST)
+		return true;
 	for (size_t i = 0; i < scrub->n; i++)
 		if (buffer_len(&scrub->patterns[i]) == len &&
 			memcmp(buffer_at(&scrub->patterns[i]), data, len) == 0)
-			return;
-	if (buffer_add(&scrub->patterns[scrub->n], data, len))
-		scrub->n++;
+			return true;
+	if (scrub->n == SCRUB_PATTERNS || !buffer_add(&scrub->patterns[scrub->n], data, len))
+		return false;
+	scrub->n++;
+	return true;
 }
 
 /* As JSON writers write a slash, where they do. */
-static void add_escaped(struct scrub *scrub, const char *data, size_t len)
+static bool add_escaped(struct scrub *scrub, const char *data, size_t len)
 {
 	struct buffer escaped = { 0 };
+	bool good = true;
 
 	if (!memchr(data, '/', len))
-		return;
-	for (size_t i = 0; i < len; i++)
-		if ((data[i] == '/' && !buffer_add(&escaped, "\\", 1)) || !buffer_add(&escaped, data + i, 1))
-			break;
-	add_pattern(scrub, buffer_at(&escaped), buffer_len(&escaped));
+		return true;
+	for (size_t i = 0; i < len && good; i++)
+		good = (data[i] != '/' || buffer_add(&escaped, "\\", 1)) && buffer_add(&escaped, data + i, 1);
+	good = good && add_pattern(scrub, buffer_at(&escaped), buffer_len(&escaped));
 	buffer_clear(&escaped, true);
+	return good;
 }
 
-void scrub_set(struct scrub *scrub, const char *secret, size_t len, const char *injected, size_t injected_len)
+bool scrub_also(struct scrub *scrub, const char *data, size_t len)
+{
+	return add_pattern(scrub, data, len) && add_escaped(scrub, data, len);
+}
+
+bool scrub_set(struct scrub *scrub, const char *secret, size_t len, const char *injected, size_t injected_len)
 {
 	const char *blank = memrchr(injected, ' ', injected_len);
 
 	scrub_clear(scrub);
-	add_pattern(scrub, secret, len);
-	add_escaped(scrub, secret, len);
 	if (blank) { /* "Basic ...": what is behind it */
 		injected_len -= (size_t)(blank + 1 - injected);
 		injected = blank + 1;
 	}
-	add_pattern(scrub, injected, injected_len);
-	add_escaped(scrub, injected, injected_len);
+	return scrub_also(scrub, secret, len) && scrub_also(scrub, injected, injected_len);
 }
 
 void scrub_clear(struct scrub *scrub)
