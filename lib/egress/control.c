@@ -27,6 +27,11 @@ enum {
 
 static uint8_t packet[EGRESS_PACKET_MAX];
 
+void control_forget(void)
+{
+	explicit_bzero(packet, sizeof(packet));
+}
+
 static void reply(
 	struct egress *egress, int fd, uint32_t serial, struct fault *fault, struct pack_writer *more)
 {
@@ -140,12 +145,14 @@ static int open_with(
 	if (r < 0)
 		return fault_set(
 			fault, ABOX_E_PROTOCOL, -r, "certificates", "the certificates cannot be read");
+	/* Security: before there is a secret, since it is a copy of this process. */
+	r = resolver_start(uid, gid, &egress->resolver.fd, fault);
+	if (r < 0)
+		return r;
 	proxy_set(egress, proxy, no_proxy, fault);
 	if (fault->code < 0)
 		return fault->code;
 	r = tls_new(egress, (const char *)trusted, trusted_len, fault);
-	if (r >= 0)
-		r = resolver_start(uid, gid, &egress->resolver.fd, fault);
 	if (r < 0)
 		return r;
 	if (n_fds == 3)

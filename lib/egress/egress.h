@@ -261,6 +261,7 @@ void keeper_flush(struct egress *egress);
 int control_open(struct egress *egress, int library_fd);
 void control_ready(struct egress *egress, struct watch *watch, uint32_t events);
 int control_tell_ready(struct egress *egress);
+void control_forget(void); /* what has come so far: for the resolver */
 
 /* publish.c: ids are never 0 */
 int publish_add(struct egress *egress, uint32_t id, uint16_t port, const char *token, int fd_taken);

@@ -78,6 +78,7 @@ static _noreturn_ void run(int fd, uint32_t uid, uint32_t gid)
 	static int own_fd;
 
 	prctl(PR_SET_NAME, "agentbox-names");
+	control_forget(); /* the proxy's password */
 	own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
 	if (own_fd < 0)
 		_exit(1);

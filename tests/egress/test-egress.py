@@ -835,6 +835,33 @@ def confined(world):
     assert int(status["CapEff"], 16) == 0 and int(status["CapPrm"], 16) == 0
 
 
+def memory_has(pid, needle):
+    with open(f"/proc/{pid}/maps") as maps, open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        for line in maps:
+            if " rw" not in line:
+                continue
+            begin, end = (int(n, 16) for n in line.split()[0].split("-"))
+            try:
+                memory.seek(begin)
+                if needle in memory.read(end - begin):
+                    return True
+            except OSError:
+                pass
+    return False
+
+
+@test
+def the_resolver_has_no_secret(world):
+    """T13-1: who reads answers of foreign name servers has neither the proxy's password nor a key."""
+    import base64
+    box, egress = world.start(ALLOW, proxy="http://user:sesame-0123456789@127.0.0.1:3128")
+    with open(f"/proc/{egress.process.pid}/task/{egress.process.pid}/children") as children:
+        resolver = int(children.read())
+    secret = base64.b64encode(b"user:sesame-0123456789")
+    assert memory_has(egress.process.pid, secret)
+    assert not memory_has(resolver, secret) and not memory_has(resolver, b"sesame-0123456789")
+
+
 @test
 def many_at_once(world):
     box, egress = world.start(INSPECT)
