@@ -11,7 +11,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "egress/egress.h"
+#include "egress/exchange.h"
 
 #define STEPS_AT_ONCE 64 /* then others get their turn */
 
@@ -162,6 +162,13 @@ void connections_late(struct egress *egress)
 	}
 }
 
+/* Decided by the old rules, and not done yet: an address or a credential is still to come. */
+static bool is_on_its_way(const struct connection *connection)
+{
+	return connection->upstream ||
+	       (connection->exchange && connection->exchange->phase == PHASE_WAIT);
+}
+
 /* After a change of rules: what they do not allow any more is cut. */
 void connections_judge_again(struct egress *egress)
 {
@@ -170,14 +177,21 @@ void connections_judge_again(struct egress *egress)
 
 	for (struct connection *connection = egress->connections; connection; connection = next) {
 		next = connection->next;
-		if (connection->half_open || connection->target.port == 0)
+		if (connection->target.port == 0)
 			continue;
+		if (connection->half_open) { /* it has not said all yet */
+			if (!connection->exchange)
+				rules_judge_target(connection_rules(connection), &connection->target,
+					&connection->verdict);
+			continue;
+		}
 		rules_judge_target(egress->rules, &connection->target, &verdict);
 		if (verdict.action != RULES_DENY && connection->pinned.len)
 			rules_judge_address(
 				egress->rules, &connection->target, &connection->pinned, &verdict);
 		/* Nor may one go on unseen that would now be looked into. */
-		if (verdict.action != RULES_DENY && (verdict.action == RULES_PASS || connection->exchange))
+		if (verdict.action != RULES_DENY && !is_on_its_way(connection) &&
+			(verdict.action == RULES_PASS || connection->exchange))
 			continue;
 		event_deny(connection, verdict.place, "the rules have changed");
 		connection_reset(connection);

@@ -260,7 +260,9 @@ static void gate_connected(struct connection *connection)
 
 static void silent(struct connection *connection)
 {
-	if (buffer_len(&connection->client.in) > 0 || connection->client.in_ended) {
+	/* The rules may have changed since it came. */
+	if (buffer_len(&connection->client.in) > 0 || connection->client.in_ended ||
+		connection->verdict.action != RULES_PASS) {
 		connection_deadline(connection, HELLO_USEC, late);
 		return;
 	}

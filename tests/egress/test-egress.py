@@ -534,6 +534,31 @@ def rules_change(world):
     assert refused(lambda: get(other, host="other.example")[0] or (_ for _ in ()).throw(EOFError()))
     with tls_to(box, egress, "other.example") as sock:
         assert get(sock, host="other.example")[0] == 403
+    egress.rules({"version": 1, "network": {"mode": "allow", "allow": [{"host": "good.example"}, {"host": "other.example"}]}})
+    early = box.open("other.example", 443)    # has said nothing so far
+    while egress.stats()["open"] < 2:
+        time.sleep(0.02)
+    egress.rules({"version": 1, "network": ALLOW}, cut=True)
+    with client_context(egress.ca).wrap_socket(early, server_hostname="other.example") as sock:
+        assert get(sock, host="other.example")[0] == 403
+
+
+@test
+def a_change_stops_what_waits_for_a_credential(world):
+    asked, go = threading.Event(), threading.Event()
+    def answer(name):
+        asked.set()
+        go.wait(20)
+        return SECRET
+    minter = Minter(answer)
+    box, egress = world.start(guarded(), credentials=credential(), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(b"GET /api/x HTTP/1.1\r\nHost: good.example\r\n\r\n")
+        assert asked.wait(10)
+        egress.rules({"version": 1, "network": {"mode": "allow", "allow": [{"host": "good.example", "methods": ["PUT"]}]}}, cut=True)
+        go.set()
+        assert refused(lambda: read_answer(sock)[0] or (_ for _ in ()).throw(EOFError()))
+    assert not world.log, world.log
 
 
 @test
