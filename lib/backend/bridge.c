@@ -30,6 +30,7 @@
 
 #define END_USEC (2 * USEC_PER_SEC)	/* from the end of the channel to that of the program, to tell how it ended */
 #define LOG_BYTES 4096
+#define CHANNEL_BYTES (1 << 20)
 
 struct state {
 	const struct bridge *bridge;
@@ -41,6 +42,35 @@ struct state {
 };
 
 static struct relay relay;
+
+/* Both ends; the one that stays here is non-blocking. */
+static int make_pipe(int ret[2], int ours, const char *name, struct fault *fault)
+{
+	if (pipe2(ret, O_CLOEXEC) < 0 ||
+		fcntl(ret[ours], F_SETFL, (ours ? O_WRONLY : O_RDONLY) | O_NONBLOCK) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, name, "no pipe for it");
+	fcntl(ret[ours], F_SETPIPE_SZ, CHANNEL_BYTES);	/* fewer switches; the default does as well */
+	return 0;
+}
+
+/* What is left open when one fails ends with the process, which does then too. */
+int bridge_make_pipes(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault)
+{
+	int in[2], out[2], err[2], r;
+
+	r = make_pipe(in, 1, bridge->name, fault);
+	if (r == 0)
+		r = make_pipe(out, 0, bridge->name, fault);
+	if (r == 0)
+		r = make_pipe(err, 0, bridge->name, fault);
+	if (r < 0)
+		return r;
+	*ret = (struct bridge_pipes){ in[0], out[1], err[1] };
+	bridge->out_fd = in[1];
+	bridge->in_fd = out[0];
+	bridge->log_fd = err[0];
+	return 0;
+}
 
 pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd)
 {
@@ -58,6 +88,15 @@ pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd)
 	execve(argv[0], (char *const *)argv, (char *const *)env);
 	dprintf(2, "%s cannot be executed: %s\n", argv[0], strerror(errno));
 	_exit(127);
+}
+
+int bridge_start(struct bridge *bridge, const char *const *argv, const struct bridge_pipes *pipes, struct fault *fault)
+{
+	bridge->pid = bridge_spawn(argv, pipes->in_fd, pipes->out_fd, pipes->err_fd);
+	fd_close(pipes->in_fd);
+	fd_close(pipes->out_fd);
+	fd_close(pipes->err_fd);
+	return bridge->pid < 0 ? fault_set(fault, ABOX_E_SYSTEM, -bridge->pid, bridge->name, "cannot start a process") : 0;
 }
 
 static int watch(int epoll_fd, int fd)

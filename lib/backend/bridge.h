@@ -24,9 +24,19 @@ struct bridge {
 	const struct guest_setup *setup;
 };
 
+struct bridge_pipes {		/* the program's ends */
+	int in_fd, out_fd, err_fd;
+};
+
+/* Fills in_fd, out_fd and log_fd, which do not block, and gives the other ends. */
+int bridge_make_pipes(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault);
+
 /* A child of the bridge: 0-2 are the given descriptors (pipes, never a device or file of the host's), nothing else is
  * open; no new privileges, all signals as by default. When the program cannot be executed it says so on err_fd. */
 pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd);	/* or -errno */
+
+/* The one whose end is the end of the wall: fills pid, and closes the program's ends. */
+int bridge_start(struct bridge *bridge, const char *const *argv, const struct bridge_pipes *pipes, struct fault *fault);
 
 /* Drops all rights, then works until the wall or the keeper is gone. */
 int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct fault *fault);

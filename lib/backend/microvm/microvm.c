@@ -32,7 +32,6 @@
 #define FILES_SOCKET "/files"		/* in the outer root; so it stands on QEMU's command line */
 #define INNER_ROOT "/root"		/* in the machine, until it becomes the root there */
 #define MAX_WORDS 128
-#define CHANNEL_BYTES (1 << 20)
 
 /* What the server of files may do as another of the box's ids, and to drop the rest by itself. */
 #define FILES_CAPS                                                                                           \
@@ -168,15 +167,6 @@ static int listen_for_machine(int *retfd, struct fault *fault)
 	return 0;
 }
 
-static int make_pipe(int ret[2], int ours, struct fault *fault)
-{
-	if (pipe2(ret, O_CLOEXEC) < 0 ||
-		fcntl(ret[ours], F_SETFL, (ours ? O_WRONLY : O_RDONLY) | O_NONBLOCK) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "qemu", "no pipe for it");
-	fcntl(ret[ours], F_SETPIPE_SZ, CHANNEL_BYTES);	/* fewer switches; the default does as well */
-	return 0;
-}
-
 static int spawn_files(const char **words, int log_fd, struct bridge *bridge, struct fault *fault)
 {
 	int fd = -EBADF, r;
@@ -198,34 +188,23 @@ static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault
 	static const char *files[MAX_WORDS], *machine[MAX_WORDS];
 	struct bridge bridge = { .name = "qemu", .second_name = "virtiofsd", .scratch_fd = scratch_fd,
 		.ready_usec = READY_USEC, .setup = &setup };
-	int in[2], out[2], err[2], r;
+	struct bridge_pipes pipes;
+	int r;
 
-	r = make_pipe(in, 1, fault);
-	if (r == 0)
-		r = make_pipe(out, 0, fault);
-	if (r == 0)
-		r = make_pipe(err, 0, fault);
+	r = bridge_make_pipes(&bridge, &pipes, fault);
 	if (r == 0)
 		r = take_words(plan, files, machine, fault);
 	if (r == 0)
 		r = fill_setup(plan, fault);
 	if (r == 0)
-		r = spawn_files(files, err[1], &bridge, fault);
+		r = spawn_files(files, pipes.err_fd, &bridge, fault);
 	if (r == 0)
 		r = caps_drop_all(fault);
 	if (r < 0)
 		return r;
 	setup.wall_usec = clock_wall_usec();
-	bridge.pid = bridge_spawn(machine, in[0], out[1], err[1]);
-	fd_close(in[0]);
-	fd_close(out[1]);
-	fd_close(err[1]);
-	if (bridge.pid < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, -bridge.pid, "qemu", "cannot start a process");
-	bridge.out_fd = in[1];
-	bridge.in_fd = out[0];
-	bridge.log_fd = err[0];
-	return bridge_run(plan, &bridge, fault);
+	r = bridge_start(&bridge, machine, &pipes, fault);
+	return r < 0 ? r : bridge_run(plan, &bridge, fault);
 }
 
 static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret, struct fault *fault)
