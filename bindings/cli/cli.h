@@ -34,6 +34,9 @@ struct cli_command {
 #define CLI_WORDS_ANY (~0u)
 
 int cli_dispatch(const struct cli_command *command, int argc, char **argv);	/* argv[0] is the command's name */
+/* Of a command whose first word is a verb: `verbs` is NULL-ended, and each named "COMMAND VERB". */
+int cli_run_verb(const struct cli_settings *settings, const struct cli_command *const *verbs, const char *command,
+	const char *usage);
 int cli_print_help(const struct cli_command *command, FILE *out);
 
 /* output.c */

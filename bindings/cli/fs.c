@@ -222,49 +222,33 @@ VERB(mkdir, ABOX_FILES_WRITE)
 VERB(mv, ABOX_FILES_WRITE)
 #undef VERB
 
-static const struct cli_command verbs[] = {
-	{ .name = "fs ls", .usage = "[--json] ID[:PATH]", .summary = "what is in a folder",
+static const struct cli_command *const verbs[] = {
+	&(const struct cli_command){ .name = "fs ls", .usage = "[--json] ID[:PATH]", .summary = "what is in a folder",
 	  .help = "One line each: type, permission bits, user, group, size, name, and where a link points.\n",
 	  .words_min = 1, .words_max = 1, .run = run_ls },
-	{ .name = "fs cat", .usage = "ID:PATH", .summary = "the content of a file",
+	&(const struct cli_command){ .name = "fs cat", .usage = "ID:PATH", .summary = "the content of a file",
 	  .help = "A link is followed as long as it stays in the workspace. Only regular files are read.\n",
 	  .words_min = 1, .words_max = 1, .run = run_cat },
-	{ .name = "fs stat", .usage = "[--json] ID[:PATH]", .summary = "what a path is",
+	&(const struct cli_command){ .name = "fs stat", .usage = "[--json] ID[:PATH]", .summary = "what a path is",
 	  .help = "As a line of `fs ls`. A link is looked at itself.\n", .words_min = 1, .words_max = 1, .run = run_stat },
-	{ .name = "fs rm", .usage = "[-r] ID:PATH", .summary = "remove a file, link or folder",
+	&(const struct cli_command){ .name = "fs rm", .usage = "[-r] ID:PATH",
+	  .summary = "remove a file, link or folder",
 	  .help = "A link is removed, never what it leads to. The workspace itself stays.\n", .groups = groups_rm,
 	  .words_min = 1, .words_max = 1, .run = run_rm },
-	{ .name = "fs mkdir", .usage = "[-p] ID:PATH", .summary = "make a folder",
+	&(const struct cli_command){ .name = "fs mkdir", .usage = "[-p] ID:PATH", .summary = "make a folder",
 	  .help = "It belongs to the box's user.\n", .groups = groups_mkdir, .words_min = 1, .words_max = 1,
 	  .run = run_mkdir },
-	{ .name = "fs mv", .usage = "[-n] ID:PATH PATH", .summary = "give another name or place",
+	&(const struct cli_command){ .name = "fs mv", .usage = "[-n] ID:PATH PATH",
+	  .summary = "give another name or place",
 	  .help = "Both lie in the same workspace. What has the new name is replaced. A folder that lies in a layer below cannot be\n"
 		  "renamed in one step by a plain user: copy it and remove the old one.\n",
 	  .groups = groups_mv, .words_min = 2, .words_max = 2, .run = run_mv },
+	NULL,
 };
-
-static int print_verbs(FILE *out)
-{
-	fputs("Usage: agentbox fs VERB [OPTIONS] ID:PATH\n\nVerbs:\n", out);
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		fprintf(out, "  %-10s%s\n", verbs[i].name + strlen("fs "), verbs[i].summary);
-	fputs("\n`agentbox fs VERB --help` explains each.\n", out);
-	return fflush(out) || ferror(out) ? CLI_EXIT_FAILED : CLI_EXIT_DONE;
-}
 
 static int run(struct cli_settings *settings)
 {
-	if (settings->n_words == 0) {
-		print_verbs(stderr);
-		return CLI_EXIT_USAGE;
-	}
-	if (strcmp(settings->words[0], "help") == 0)
-		return print_verbs(stdout);
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		if (strcmp(settings->words[0], verbs[i].name + strlen("fs ")) == 0)
-			return cli_dispatch(&verbs[i], (int)settings->n_words, settings->words);
-	say("unknown verb '%s'; `agentbox fs help` lists them", settings->words[0]);
-	return CLI_EXIT_USAGE;
+	return cli_run_verb(settings, verbs, "fs", "VERB [OPTIONS] ID:PATH");
 }
 
 const struct cli_command cli_fs = {

@@ -48,6 +48,31 @@ int cli_dispatch(const struct cli_command *command, int argc, char **argv)
 	return r;
 }
 
+static int print_verbs(const struct cli_command *const *verbs, const char *command, const char *usage, FILE *out)
+{
+	fprintf(out, "Usage: agentbox %s %s\n\nVerbs:\n", command, usage);
+	for (size_t i = 0; verbs[i]; i++)
+		fprintf(out, "  %-10s%s\n", verbs[i]->name + strlen(command) + 1, verbs[i]->summary);
+	fprintf(out, "\n`agentbox %s VERB --help` explains each.\n", command);
+	return fflush(out) || ferror(out) ? CLI_EXIT_FAILED : CLI_EXIT_DONE;
+}
+
+int cli_run_verb(const struct cli_settings *settings, const struct cli_command *const *verbs, const char *command,
+	const char *usage)
+{
+	if (settings->n_words == 0) {
+		print_verbs(verbs, command, usage, stderr);
+		return CLI_EXIT_USAGE;
+	}
+	if (strcmp(settings->words[0], "help") == 0)
+		return print_verbs(verbs, command, usage, stdout);
+	for (size_t i = 0; verbs[i]; i++)
+		if (strcmp(settings->words[0], verbs[i]->name + strlen(command) + 1) == 0)
+			return cli_dispatch(verbs[i], (int)settings->n_words, settings->words);
+	say("unknown verb '%s'; `agentbox %s help` lists them", settings->words[0], command);
+	return CLI_EXIT_USAGE;
+}
+
 static int print_overview(FILE *out)
 {
 	fputs("Usage: agentbox COMMAND [OPTIONS]\n\nRuns programs behind a wall, and tells what is enforced.\n\nCommands:\n", out);

@@ -320,57 +320,47 @@ static const struct cli_option *const groups_publish[] = { options_publish, NULL
 	"HOST is a name, `*.` and a name for everything below it, or an address or range of addresses; without a\n"  \
 	"port 80 and 443 are meant.\n"
 
-static const struct cli_command verbs[] = {
-	{ .name = "net show", .usage = "ID", .summary = "rules in force and published ports, as JSON",
+static const struct cli_command *const verbs[] = {
+	&(const struct cli_command){ .name = "net show", .usage = "ID",
+	  .summary = "rules in force and published ports, as JSON",
 	  .help = "Prints the mode, the state of the egress, published ports and the rules that are in force.\n",
 	  .words_min = 1, .words_max = 1, .run = run_show },
-	{ .name = "net log", .usage = "[OPTIONS] ID", .summary = "what a box reached, and what was refused",
+	&(const struct cli_command){ .name = "net log", .usage = "[OPTIONS] ID",
+	  .summary = "what a box reached, and what was refused",
 	  .help = "Prints a line for each decision, with the rule that made it; with --json each is an object.\n",
 	  .groups = groups_log, .words_min = 1, .words_max = 1, .run = run_log },
-	{ .name = "net learn", .usage = "[--denied] ID", .summary = "the allow list that a box would have needed",
+	&(const struct cli_command){ .name = "net learn", .usage = "[--denied] ID",
+	  .summary = "the allow list that a box would have needed",
 	  .help = "Prints a spec with a rule for each host and port that the box has reached, for --spec. Start the box\n"
 		  "with --net open, or take what was refused with --denied.\n",
 	  .groups = groups_learn, .words_min = 1, .words_max = 1, .run = run_learn },
-	{ .name = "net allow", .usage = "ID HOST[:PORT]...", .summary = "let a running box reach more",
+	&(const struct cli_command){ .name = "net allow", .usage = "ID HOST[:PORT]...",
+	  .summary = "let a running box reach more",
 	  .help = "Adds rules to those of a running box. " RULE_HELP, .groups = groups_change, .words_min = 2,
 	  .words_max = CLI_WORDS_ANY, .run = run_allow },
-	{ .name = "net deny", .usage = "ID HOST[:PORT]...", .summary = "let a running box reach less",
+	&(const struct cli_command){ .name = "net deny", .usage = "ID HOST[:PORT]...",
+	  .summary = "let a running box reach less",
 	  .help = "Adds rules that deny, which are tried first; open connections that they concern are ended. " RULE_HELP,
 	  .words_min = 2, .words_max = CLI_WORDS_ANY, .run = run_deny },
-	{ .name = "net rules", .usage = "[--cut] ID FILE", .summary = "replace the rules of a running box",
+	&(const struct cli_command){ .name = "net rules", .usage = "[--cut] ID FILE",
+	  .summary = "replace the rules of a running box",
 	  .help = "Puts the /network of a spec in place of the rules of a running box. A file that is refused changes\n"
 		  "nothing.\n",
 	  .groups = groups_change, .words_min = 2, .words_max = 2, .run = run_rules },
-	{ .name = "net publish", .usage = "[--token] ID [ADDR:]PORT:BOXPORT", .summary = "let the host reach a port of the box",
+	&(const struct cli_command){ .name = "net publish", .usage = "[--token] ID [ADDR:]PORT:BOXPORT",
+	  .summary = "let the host reach a port of the box",
 	  .help = "Prints where: PORT 0 takes any that is free. ADDR is 127.0.0.1 when it is not given.\n",
 	  .groups = groups_publish, .words_min = 2, .words_max = 2, .run = run_publish },
-	{ .name = "net unpublish", .usage = "ID NUMBER", .summary = "close a published port",
+	&(const struct cli_command){ .name = "net unpublish", .usage = "ID NUMBER",
+	  .summary = "close a published port",
 	  .help = "NUMBER is what `agentbox net show` calls its id. Its connections end.\n", .words_min = 2,
 	  .words_max = 2, .run = run_unpublish },
+	NULL,
 };
-
-static int print_verbs(FILE *out)
-{
-	fputs("Usage: agentbox net VERB [OPTIONS] ID ...\n\nVerbs:\n", out);
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		fprintf(out, "  %-10s %s\n", verbs[i].name + strlen("net "), verbs[i].summary);
-	fputs("\n`agentbox net VERB --help` explains each.\n", out);
-	return fflush(out) || ferror(out) ? CLI_EXIT_FAILED : CLI_EXIT_DONE;
-}
 
 static int run(struct cli_settings *settings)
 {
-	if (settings->n_words == 0) {
-		print_verbs(stderr);
-		return CLI_EXIT_USAGE;
-	}
-	if (strcmp(settings->words[0], "help") == 0)
-		return print_verbs(stdout);
-	for (size_t i = 0; i < sizeof(verbs) / sizeof(verbs[0]); i++)
-		if (strcmp(settings->words[0], verbs[i].name + strlen("net ")) == 0)
-			return cli_dispatch(&verbs[i], (int)settings->n_words, settings->words);
-	say("unknown verb '%s'; `agentbox net help` lists them", settings->words[0]);
-	return CLI_EXIT_USAGE;
+	return cli_run_verb(settings, verbs, "net", "VERB [OPTIONS] ID ...");
 }
 
 const struct cli_command cli_net = {
