@@ -352,6 +352,16 @@ static const char *read_request_line(struct http_text line, struct http_head *he
 	return read_target(head);
 }
 
+/* All but the space for fields becomes empty; the first line is taken from what is there. */
+static bool begin(struct http_text *rest, struct http_text *retline, struct http_head *head)
+{
+	memset(head, 0, offsetof(struct http_head, fields));
+	head->n_fields = 0;
+	head->framing = HTTP_NONE;
+	head->length = 0;
+	return next_line(rest, retline);
+}
+
 const char *http_read_request(const char *data, size_t len, struct http_head *ret, unsigned int *retstatus)
 {
 	struct http_text rest = { data, len }, line;
@@ -359,11 +369,7 @@ const char *http_read_request(const char *data, size_t len, struct http_head *re
 	const char *why;
 
 	*retstatus = 400;
-	memset(ret, 0, offsetof(struct http_head, fields));
-	ret->n_fields = 0;
-	ret->framing = HTTP_NONE;
-	ret->length = 0;
-	if (!next_line(&rest, &line))
+	if (!begin(&rest, &line, ret))
 		return "no line";
 	why = read_request_line(line, ret);
 	if (!why)
@@ -411,11 +417,7 @@ const char *http_read_answer(const char *data, size_t len, const char *method, s
 	struct http_text rest = { data, len }, line;
 	const char *why;
 
-	memset(ret, 0, offsetof(struct http_head, fields));
-	ret->n_fields = 0;
-	ret->framing = HTTP_NONE;
-	ret->length = 0;
-	if (!next_line(&rest, &line))
+	if (!begin(&rest, &line, ret))
 		return "no line";
 	why = read_status_line(line, ret);
 	if (!why)
