@@ -62,37 +62,51 @@ static bool same_host(const char *host, const char *text, size_t len)
 	return strlen(host) == len && strncasecmp(host, text, len) == 0;
 }
 
+/* HOST[:PORT]. Without one *port stays as it is; an empty host or port is none. */
+static bool split_port(struct http_text authority, struct http_text *rethost, unsigned int *port)
+{
+	const char *colon = NULL, *end = authority.data + authority.len;
+
+	for (size_t i = 0; i < authority.len; i++)
+		if (authority.data[i] == ':' && (authority.data[0] != '[' || memchr(authority.data, ']', i)))
+			colon = authority.data + i;
+	*rethost = authority;
+	if (colon) {
+		rethost->len = (size_t)(colon - authority.data);
+		*port = 0;
+		for (const char *p = colon + 1; p < end; p++) {
+			if (*p < '0' || *p > '9')
+				return false;
+			*port = *port * 10 + (unsigned int)(*p - '0');
+			if (*port > 65535)
+				return false;
+		}
+		if (colon + 1 == end)
+			return false;
+	}
+	return rethost->len > 0;
+}
+
+/* Of IPv6 in brackets, too. */
+static bool read_literal(struct http_text host, struct net_address *ret)
+{
+	if (host.data[0] != '[')
+		return address_parse(host.data, host.len, ret);
+	return host.len > 2 && host.data[host.len - 1] == ']' && address_parse(host.data + 1, host.len - 2, ret);
+}
+
 bool authority_agrees(const struct connection *connection, struct http_text authority)
 {
 	const struct rules_target *target = &connection->target;
 	unsigned int port = connection->tls ? 443 : 80;
 	struct net_address literal;
-	const char *colon = NULL;
-	size_t len = authority.len;
+	struct http_text host;
 
-	for (size_t i = 0; i < authority.len; i++)
-		if (authority.data[i] == ':' && (authority.data[0] != '[' || memchr(authority.data, ']', i)))
-			colon = authority.data + i;
-	if (colon) {
-		len = (size_t)(colon - authority.data);
-		port = 0;
-		for (const char *p = colon + 1; p < authority.data + authority.len; p++) {
-			if (*p < '0' || *p > '9' || port > 65535)
-				return false;
-			port = port * 10 + (unsigned int)(*p - '0');
-		}
-		if (colon + 1 == authority.data + authority.len)
-			return false;
-	}
-	if (port != target->port || len == 0)
+	if (!split_port(authority, &host, &port) || port != target->port)
 		return false;
 	if (target->host)
-		return same_host(target->host, authority.data, len);
-	if (authority.data[0] == '[')
-		return len > 2 && authority.data[len - 1] == ']' &&
-		       address_parse(authority.data + 1, len - 2, &literal) &&
-		       address_same(&literal, &target->literal);
-	return address_parse(authority.data, len, &literal) && address_same(&literal, &target->literal);
+		return same_host(target->host, host.data, host.len);
+	return read_literal(host, &literal) && address_same(&literal, &target->literal);
 }
 
 static void decide_tls(struct connection *connection)
@@ -365,39 +379,22 @@ void connection_start(struct connection *connection, const struct net_address *w
 static bool proxy_host(struct connection *connection, struct http_text authority, bool needs_port)
 {
 	struct net_address literal;
-	const char *colon = NULL;
-	char host[HOST_MAX];
 	unsigned int port = needs_port ? 0 : 80;
-	size_t len = authority.len;
+	struct http_text text;
+	char host[HOST_MAX];
 
-	for (size_t i = 0; i < authority.len; i++)
-		if (authority.data[i] == ':' && (authority.data[0] != '[' || memchr(authority.data, ']', i)))
-			colon = authority.data + i;
-	if (colon) {
-		len = (size_t)(colon - authority.data);
-		port = 0;
-		for (const char *p = colon + 1; p < authority.data + authority.len; p++) {
-			if (*p < '0' || *p > '9' || port > 65535)
-				return false;
-			port = port * 10 + (unsigned int)(*p - '0');
-		}
-	}
-	if (port == 0 || port > 65535 || len == 0)
+	if (!split_port(authority, &text, &port) || port == 0)
 		return false;
 	connection->target.port = (uint16_t)port;
-	if (authority.data[0] == '[') {
-		if (len < 3 || authority.data[len - 1] != ']' ||
-			!address_parse(authority.data + 1, len - 2, &literal))
-			return false;
-	} else if (!address_parse(authority.data, len, &literal)) {
-		if (authority.data[len - 1] == '.')
+	if (!read_literal(text, &literal)) {
+		size_t len = text.len;
+
+		if (text.data[len - 1] == '.')
 			len--;
-		if (len >= sizeof(host) || address_is_odd(authority.data, len))
+		if (len >= sizeof(host) || text.data[0] == '[' || address_is_odd(text.data, len))
 			return false;
 		for (size_t i = 0; i < len; i++)
-			host[i] = authority.data[i] >= 'A' && authority.data[i] <= 'Z'
-					  ? (char)(authority.data[i] | 32)
-					  : authority.data[i];
+			host[i] = text.data[i] >= 'A' && text.data[i] <= 'Z' ? (char)(text.data[i] | 32) : text.data[i];
 		host[len] = 0;
 		if (!names_is_host(host))
 			return false;
