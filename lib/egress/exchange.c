@@ -332,6 +332,12 @@ static void admit(struct connection *connection)
 		send_request(connection);
 		return;
 	}
+	/* Security: the box chooses the port, and without TLS anybody on the way would read it. */
+	if (!connection->tls && !verdict->plain) {
+		deny(connection, 403, verdict->place,
+			"no credential is sent without TLS, unless the rule names the port");
+		return;
+	}
 	if (verdict->require && injection_brought(verdict->credential, &exchange->request)) {
 		deny(connection, 403, verdict->place, "the request brings a credential of its own");
 		return;

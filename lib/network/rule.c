@@ -375,6 +375,7 @@ static void verdict_of_rule(
 	ret->rule = (int32_t)i;
 	ret->refuse_ech = rule->refuse_ech;
 	ret->upgrade = allows_upgrade(rule);
+	ret->plain = rule->n_ports > 0;
 	ret->require = rule->require;
 	if (rule->credential)
 		ret->credential = &rules->credentials[rule->credential - 1];

@@ -763,6 +763,22 @@ def credentials_fail_closed(world):
 
 
 @test
+def credentials_need_tls(world):
+    """The box cannot have a credential sent in the clear by taking port 80, unless the rule says so by its ports."""
+    minter = Minter(lambda name: SECRET)
+    box, egress = world.start(guarded(), credentials=credential(), minter=minter.fd())
+    with box.open("good.example", 80) as sock:
+        status, _, body = get(sock, "/api/x")
+        assert status == 403 and b"without TLS" in body, body
+        assert get(sock, "/other")[0] == 200
+    assert not minter.asked
+    box, egress = world.start(guarded(ports=[80]), credentials=credential(), minter=minter.fd())
+    with box.open("good.example", 80) as sock:
+        assert get(sock, "/api/x")[0] == 200
+    assert f"Bearer {SECRET}".encode() in world.log[-1][0]
+
+
+@test
 def an_answer_that_comes_late_is_nobodys(world):
     """T13-3: a minter that answers after the request was given up does not answer the next one."""
     if not os.environ.get("ABOX_TEST_LONG"):
