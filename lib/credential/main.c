@@ -5,6 +5,7 @@
  * whose programs and files it uses; nothing of the box reaches it but the name of a slot, by way of egress.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,6 +163,7 @@ int main(void)
 	setrlimit(RLIMIT_CORE, &none);
 	signal(SIGPIPE, SIG_IGN);
 	signal(SIGCHLD, SIG_DFL);
+	fcntl(EGRESS_FD, F_SETFD, FD_CLOEXEC); /* what providers leave behind must not keep it open */
 	if (open_slots(&minter) < 0)
 		return 1;
 	loop(&minter);
