@@ -6,6 +6,7 @@
  * secrets.
  */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -90,6 +91,26 @@ static void add_member(struct text *body, const char *name, const char *value, s
 static void add_string(struct text *body, const char *name, const char *value)
 {
 	add_member(body, name, value, strlen(value));
+}
+
+/*
+ * Security: in ASCII alone, the rest written as escapes. Bytes that are no UTF-8, and letters that turn a line
+ * around, would keep a reader of the log from seeing the event.
+ */
+static void add_path(struct text *body, struct http_text path)
+{
+	char shown[PATH_SHOWN * 3 + 1];
+	size_t n = 0;
+
+	for (size_t i = 0; i < MIN(path.len, (size_t)PATH_SHOWN); i++) {
+		unsigned char c = (unsigned char)path.data[i];
+
+		if (c < 0x80)
+			shown[n++] = (char)c;
+		else
+			n += (size_t)snprintf(shown + n, sizeof(shown) - n, "%%%02X", c);
+	}
+	add_member(body, "path", shown, n);
 }
 
 static void add_target(struct text *body, const struct connection *connection)
@@ -195,8 +216,7 @@ void event_deny(struct connection *connection, const char *place, const char *re
 	add_string(&body, "reason", reason);
 	if (exchange && exchange->method[0] && exchange->phase != PHASE_ACCEPT) {
 		add_string(&body, "method", exchange->method);
-		add_member(&body, "path", exchange->request.path.data ? exchange->request.path.data : "",
-			MIN(exchange->request.path.len, (size_t)PATH_SHOWN));
+		add_path(&body, exchange->request.path);
 	}
 	denial_add(connection->egress, &body);
 }
@@ -237,7 +257,7 @@ void event_request(struct connection *connection, const struct http_head *head, 
 	add_string(&body, "rule", connection->verdict.place);
 	add_string(&body, "as", "http");
 	add_string(&body, "method", connection->exchange->method);
-	add_member(&body, "path", head->path.data, MIN(head->path.len, (size_t)PATH_SHOWN));
+	add_path(&body, head->path);
 	text_printf(&body, ",\"status\":%u", status);
 	if (connection->exchange->injection.value)
 		add_string(&body, "credential", connection->verdict.credential->name);

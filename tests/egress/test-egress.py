@@ -362,6 +362,16 @@ def conditions_hold_for_what_is_sent(world):
 
 
 @test
+def events_can_be_read(world):
+    """T14: bytes that are no text do not hide a request from who reads the log."""
+    box, egress = world.start(INSPECT)
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(b"GET /hidden\xff/\xe2\x80\xae HTTP/1.1\r\nHost: good.example\r\n\r\n")
+        assert read_answer(sock)[0] == 200
+    egress.wait_event("net.allow", path="/hidden%FF/%E2%80%AE")
+
+
+@test
 def absolute_form_and_pipelining(world):
     """T12-4, T12-10: targets with a host in them; two requests in one segment, the body of one like a request."""
     box, egress = world.start(INSPECT)
