@@ -51,6 +51,20 @@ _noreturn_ static void guest_die(const char *message)
 	_exit(1);
 }
 
+int guest_open_null(struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
+
+	fd = fd < 0 ? -errno : fd_move_above(fd, GUEST_FD_FREE);
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -fd, "/dev/null", "the box has none");
+	for (int i = 0; i < GUEST_FD_FREE; i++) {
+		if (i != GUEST_FD_CHANNEL && dup3(fd, i, i < 3 ? 0 : O_CLOEXEC) < 0)
+			return fault_set(fault, ABOX_E_SYSTEM, errno, "/dev/null", "cannot be taken");
+	}
+	return 0;
+}
+
 int guest_block_signals(struct fault *fault)
 {
 	sigset_t set;

@@ -54,6 +54,9 @@ _noreturn_ void guest_run(const struct guest_box *box);
 /* The process below the guest that has started one command and sees its whole tree end. */
 _noreturn_ void shepherd_run(const struct guest_box *box);
 
+/* Takes all fixed numbers but the channel's at once, so that nothing that is opened on the way lands on one of them. */
+int guest_open_null(struct fault *fault);
+
 /* Signals that a shepherd takes with a signalfd, blocked in it and the guest. */
 int guest_block_signals(struct fault *fault);	/* opens GUEST_FD_SIGNALS */
 

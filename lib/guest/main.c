@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +25,7 @@
 #include "guest/boot.h"
 #include "guest/group.h"
 #include "guest/guest.h"
+#include "guest/network.h"
 #include "guest/relay.h"
 #include "guest/setup.h"
 #include "kernel/caps.h"
@@ -152,22 +152,6 @@ static int enter_root(struct fault *fault)
 	return 0;
 }
 
-static int loopback_up(struct fault *fault)
-{
-	_cleanup_(fd_closep) int fd = -EBADF;
-	struct ifreq request = { .ifr_name = "lo" };
-
-	if (!setup.loopback)
-		return 0;
-	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be looked at");
-	request.ifr_flags |= IFF_UP;
-	if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be brought up");
-	return 0;
-}
-
 static int make_group(struct fault *fault)
 {
 	if (!setup.own_kernel)
@@ -192,8 +176,8 @@ static int set_up(struct fault *fault)
 		r = make_mounts(fault);
 	if (r == 0)
 		r = enter_root(fault);
-	if (r == 0)
-		r = loopback_up(fault);
+	if (r == 0 && setup.loopback)
+		r = guest_loopback_up(fault);
 	if (r == 0 && setup.hostname[0] && sethostname(setup.hostname, strlen(setup.hostname)) < 0)
 		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
 	/* devices of gVisor's that no box has */
@@ -239,21 +223,6 @@ static int fork_relay(int in_fd, int out_fd, struct fault *fault)
 	if (pid < 0 || dup3(pair[0], GUEST_FD_CHANNEL, O_CLOEXEC) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "relay", "cannot be started");
 	fd_close(pair[0]);
-	return 0;
-}
-
-/* All fixed numbers are taken at once; what is not used is /dev/null. */
-static int open_null(struct fault *fault)
-{
-	_cleanup_(fd_closep) int fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
-
-	fd = fd < 0 ? -errno : fd_move_above(fd, GUEST_FD_FREE);
-	if (fd < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, -fd, "/dev/null", "the box has none");
-	for (int i = 0; i < GUEST_FD_FREE; i++) {
-		if (i != GUEST_FD_CHANNEL && dup3(fd, i, i < 3 ? 0 : O_CLOEXEC) < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, "/dev/null", "cannot be taken");
-	}
 	return 0;
 }
 
@@ -313,7 +282,7 @@ static int make_ready(struct guest_box *box, struct fault *fault)
 
 	r = take_ids(fault);
 	if (r == 0)
-		r = open_null(fault);
+		r = guest_open_null(fault);
 	if (r == 0 && group_fd >= 0) {
 		if (dup3(group_fd, GUEST_FD_GROUP, O_CLOEXEC) < 0)
 			return fault_set(fault, ABOX_E_SYSTEM, errno, "groups", "no descriptor left for them");

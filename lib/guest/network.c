@@ -10,6 +10,8 @@
 #include "guest/network.h"
 
 #include <errno.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <agentbox/error.h>
@@ -111,4 +113,17 @@ int guest_network_handle(
 {
 	return message->type == GUEST_LISTEN ? handle_listen(network, channel_fd, message)
 					     : handle_socket(channel_fd, message);
+}
+
+int guest_loopback_up(struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq request = { .ifr_name = "lo" };
+
+	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be looked at");
+	request.ifr_flags |= IFF_UP;
+	if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be brought up");
+	return 0;
 }

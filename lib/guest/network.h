@@ -16,4 +16,7 @@ int guest_network_enter(const struct flat_network *network, int channel_fd, stru
 int guest_network_handle(
 	const struct flat_network *network, int channel_fd, const struct guest_message *message);
 
+/* Of a box without a cell: the loopback interface alone. */
+int guest_loopback_up(struct fault *fault);
+
 #endif

@@ -11,10 +11,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -111,40 +109,12 @@ static int take_ids(const struct flat_plan *plan, struct fault *fault)
 	return 0;
 }
 
-static int loopback_up(struct fault *fault)
-{
-	_cleanup_(fd_closep) int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq request = { .ifr_name = "lo" };
-
-	if (fd < 0 || ioctl(fd, SIOCGIFFLAGS, &request) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be looked at");
-	request.ifr_flags |= IFF_UP;
-	if (ioctl(fd, SIOCSIFFLAGS, &request) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "lo", "cannot be brought up");
-	return 0;
-}
-
 static int move_fd(int fd, int number, const char *place, struct fault *fault)
 {
 	int r = dup3(fd, number, O_CLOEXEC) < 0 ? -errno : 0;
 
 	fd_close(fd);
 	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, place, "no descriptor left for it") : 0;
-}
-
-/* All fixed numbers are taken at once, so that nothing that is opened on the way lands on one of them. */
-static int open_null(struct fault *fault)
-{
-	_cleanup_(fd_closep) int fd = open("/dev/null", O_RDWR | O_CLOEXEC | O_NOCTTY);
-
-	fd = fd < 0 ? -errno : fd_move_above(fd, GUEST_FD_FREE);
-	if (fd < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, -fd, "/dev/null", "the box has none");
-	for (int i = 0; i < GUEST_FD_FREE; i++) {
-		if (i != GUEST_FD_CHANNEL && dup3(fd, i, i < 3 ? 0 : O_CLOEXEC) < 0)
-			return fault_set(fault, ABOX_E_SYSTEM, errno, "/dev/null", "cannot be taken");
-	}
-	return 0;
 }
 
 /* Its own knob, so that commands start as likelier victims. Openable only while dumpable; see take_maps(). */
@@ -283,7 +253,7 @@ static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault 
 	if (r == 0 && plan->network.mode != FLAT_NETWORK_NONE)
 		r = guest_network_enter(&plan->network, GUEST_FD_CHANNEL, fault);
 	else if (r == 0 && plan->lo_up)
-		r = loopback_up(fault);
+		r = guest_loopback_up(fault);
 	*retscratch_fd = scratch_fd;
 	return r;
 }
@@ -296,7 +266,7 @@ static int make_ready(
 	int r;
 
 	/* the channel and the scratch, which is closed after READY, are all that is open here */
-	r = open_null(fault);
+	r = guest_open_null(fault);
 	if (r == 0)
 		r = guest_block_signals(fault);
 	if (r == 0)
