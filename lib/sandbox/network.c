@@ -19,10 +19,10 @@
 #include "base/socket.h"
 #include "egress/wire.h"
 #include "keeper/wire.h"
-#include "kernel/spawn.h"
 #include "network/rule.h"
 #include "plan/modules.h"
 #include "sandbox/credential.h"
+#include "sandbox/peer.h"
 #include "sandbox/sandbox.h"
 #include "spec/spec.h"
 
@@ -35,44 +35,11 @@ void network_helper_clear(struct network_helper *helper)
 	helper->pidfd = fd_close(helper->pidfd);
 }
 
-static int spawn_egress(
-	const struct plan_view *view, int fd, int keeper_fd, int *retpidfd, abox_error **reterr)
-{
-	static const char *const argv[] = { "agentbox-egress", NULL };
-	int fds[2] = { fd, keeper_fd };
-	pid_t pid;
-
-	return spawn_helper(&(struct spawn_request){ .program_fd = view->egress_fd,
-				    .argv = argv,
-				    .fds = fds,
-				    .n_fds = 2,
-				    .stage = ABOX_STAGE_START },
-		retpidfd, &pid, reterr);
-}
-
-static int read_answer(int fd, uint64_t deadline_usec, abox_error **reterr)
-{
-	uint8_t buffer[4096];
-	struct pack_reader reader;
-	struct fault fault;
-	uint32_t type;
-	ssize_t n;
-
-	n = socket_recv_until(fd, buffer, sizeof(buffer), NULL, NULL, deadline_usec);
-	if (n <= 0)
-		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_START, "egress",
-			n < 0 ? (int)-n : EPIPE, "it did not start");
-	reader = PACK_READER(buffer, (size_t)n);
-	type = unpack_u32(&reader);
-	unpack_u32(&reader);
-	if (type == EGRESS_OK)
-		return 0;
-	fault_unpack(&fault, &reader);
-	if (type != EGRESS_FAULT || reader.failed || fault.code >= 0)
-		return error_set(
-			reterr, ABOX_E_PROTOCOL, ABOX_STAGE_START, "egress", "it answered what it must not");
-	return error_from_fault(reterr, &fault);
-}
+static const struct peer egress = { .name = "egress",
+	.reach = "an egress",
+	.program = "agentbox-egress",
+	.ok = EGRESS_OK,
+	.fault = EGRESS_FAULT };
 
 static int open_egress(
 	int fd, const struct plan_view *view, const char *id, uint64_t deadline_usec, abox_error **reterr)
@@ -104,34 +71,21 @@ static int open_egress(
 	if (r < 0)
 		return error_set_errno(
 			reterr, ABOX_E_GONE, ABOX_STAGE_START, "egress", -r, "it cannot be reached");
-	return read_answer(fd, deadline_usec, reterr);
+	return peer_answer(&egress, fd, deadline_usec, reterr);
 }
 
 int network_start(const struct plan_view *view, const char *id, uint64_t deadline_usec,
 	struct network_helper *ret, abox_error **reterr)
 {
 	_cleanup_(network_helper_clear) struct network_helper helper = NETWORK_HELPER_INIT;
-	_cleanup_(fd_closep) int fd = -EBADF, far_fd = -EBADF, keeper_far_fd = -EBADF;
-	int pair[2], r;
+	_cleanup_(fd_closep) int fd = -EBADF;
+	int r;
 
 	if (view->egress_fd < 0)
 		return 0;
-	r = socket_pair(pair);
-	if (r == 0) {
-		fd = pair[0];
-		far_fd = pair[1];
-		r = socket_pair(pair);
-	}
-	if (r < 0)
-		return error_set_errno(
-			reterr, ABOX_E_SYSTEM, ABOX_STAGE_START, "socketpair", -r, "cannot reach an egress");
-	helper.fd = pair[0];
-	keeper_far_fd = pair[1];
-	r = spawn_egress(view, far_fd, keeper_far_fd, &helper.pidfd, reterr);
+	r = peer_start(&egress, view->egress_fd, &fd, &helper.fd, &helper.pidfd, reterr);
 	if (r < 0)
 		return r;
-	far_fd = fd_close(far_fd);
-	keeper_far_fd = fd_close(keeper_far_fd);
 	r = open_egress(fd, view, id, deadline_usec, reterr);
 	if (r < 0)
 		return r;
