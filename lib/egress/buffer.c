@@ -24,9 +24,14 @@ char *buffer_room(struct buffer *buffer, size_t len)
 	while (size < need)
 		if (!size_mul(size, 2, &size))
 			return NULL;
-	data = realloc(buffer->data, size);
+	data = buffer->secret ? malloc(size) : realloc(buffer->data, size);
 	if (!data)
 		return NULL;
+	if (buffer->secret && buffer->data) {
+		memcpy(data, buffer->data, buffer->end);
+		explicit_bzero(buffer->data, buffer->size);
+		free(buffer->data);
+	}
 	buffer->data = data;
 	buffer->size = size;
 	return data + buffer->end;
@@ -58,7 +63,7 @@ bool buffer_add(struct buffer *buffer, const void *data, size_t len)
 
 void buffer_clear(struct buffer *buffer, bool wipe)
 {
-	if (wipe && buffer->data)
+	if ((wipe || buffer->secret) && buffer->data)
 		explicit_bzero(buffer->data, buffer->size);
 	free(buffer->data);
 	*buffer = (struct buffer){ 0 };

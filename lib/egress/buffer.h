@@ -8,6 +8,7 @@
 struct buffer {
 	char *data;
 	size_t start, end, size;
+	bool secret; /* overwritten whenever its memory is given back; until it is cleared */
 };
 
 static inline size_t buffer_len(const struct buffer *buffer)

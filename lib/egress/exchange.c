@@ -206,6 +206,7 @@ static void activate(struct connection *connection)
 	http_body_init(&exchange->up, exchange->request.framing, exchange->request.length);
 	exchange->up_done = exchange->request.framing == HTTP_NONE;
 	exchange->received_before = connection->server.received;
+	connection->server.out.secret = exchange->injection.value != NULL;
 	if (exchange->injection.value)
 		event_credential(connection, connection->verdict.credential->name, "credential.use");
 	if (!write_head(connection)) {

@@ -269,7 +269,7 @@ static bool swap_basic(const struct injection *injection, const char *placeholde
 	struct scrub *scrub, struct buffer *out, bool *retused)
 {
 	uint8_t plain[1024];
-	struct buffer swapped = { 0 };
+	struct buffer swapped = { .secret = true };
 	size_t len = value.len - 6, encoded;
 	bool good = false;
 	char *text;

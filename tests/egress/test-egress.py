@@ -914,6 +914,20 @@ def the_resolver_has_no_secret(world):
 
 
 @test
+def a_value_is_overwritten_after_its_use(world):
+    """T13-1: when a request is done nothing of its credential is left in egress."""
+    minter = Minter(lambda name: SECRET)
+    network = {"mode": "allow", "allow": [{"host": "good.example", "paths": ["/big**"], "credential": "forge"}]}
+    box, egress = world.start(network, credentials=credential(), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/big=10", more=b"X: y\r\n" * 200)[0] == 200
+    while egress.stats()["open"] > 0:
+        time.sleep(0.02)
+    assert f"Bearer {SECRET}".encode() in world.log[-1][0]
+    assert memory_has(egress.process.pid, b"good.example") and not memory_has(egress.process.pid, SECRET[4:].encode())
+
+
+@test
 def many_at_once(world):
     box, egress = world.start(INSPECT)
     address = box.resolve("good.example")
