@@ -176,6 +176,7 @@ static void connected(struct connection *connection, struct attempt *attempt)
 
 	connection->pinned = upstream->addresses[attempt->address];
 	connection->by_proxy = upstream->to_proxy;
+	upstream->next = upstream->n_addresses; /* no other is tried any more */
 	attempt->watch.fd = -EBADF;
 	epoll_ctl(connection->egress->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

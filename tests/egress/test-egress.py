@@ -17,7 +17,8 @@ PROGRAM, PACKER = sys.argv[1:3]
 A, B, PRIVATE = "9.9.9.1", "9.9.9.2", "10.1.1.1"
 NAMES = [("good.example", A), ("other.example", B), ("inside.example", PRIVATE), ("meta.example", "169.254.169.254"),
          ("loop.example", "127.0.0.1"), ("mapped.example", "::ffff:127.0.0.1"), ("six.example", "fc00::1"),
-         ("two.example", "2606:4700::1"), ("two.example", A), ("literal.example", A)]
+         ("two.example", "2606:4700::1"), ("two.example", A), ("literal.example", A),
+         ("slow.example", A), ("slow.example", B)]
 
 
 def http_handler(sock, log):
@@ -100,10 +101,16 @@ class World:
         handler = lambda sock: http_handler(sock, self.log)
         self.https = Server("0.0.0.0", 443, handler, server_context(*certificate))
         self.http = Server("0.0.0.0", 80, handler)
+        self.slow_context = server_context(*certificate)
+        self.slow = Server("0.0.0.0", 8444, self.slowly)
         self.wrong = Server("0.0.0.0", 8443, handler, server_context(*wrong))
         self.banner = Server("0.0.0.0", 2222, lambda s: (s.sendall(b"SSH-2.0-test\r\n"), s.sendall(s.recv(100).upper())))
         self.echo = Server("0.0.0.0", 7000, self.echo_all)
         self.box = self.egress = None
+
+    def slowly(self, sock):
+        time.sleep(0.8)    # longer than another address is waited for
+        http_handler(self.slow_context.wrap_socket(sock, server_side=True), self.log)
 
     @staticmethod
     def echo_all(sock):
@@ -586,6 +593,17 @@ def happy_eyeballs(world):
     box, egress = world.start({"mode": "allow", "allow": [{"host": "two.example"}]})
     with box.open("two.example", 80) as sock:
         assert get(sock, host="two.example")[0] == 200
+
+
+@test
+def one_connection_to_a_slow_server(world):
+    """An address that has answered is the one; the next is not tried in the middle of its handshake."""
+    box, egress = world.start({"mode": "allow", "allow": [{"host": "slow.example", "ports": [8444], "paths": ["/**"]}]}, ports=(8444,))
+    before = world.slow.accepted
+    with tls_to(box, egress, "slow.example", port=8444) as sock:
+        status, _, body = get(sock, host="slow.example:8444")
+        assert status == 200, body
+    assert world.slow.accepted == before + 1
 
 
 @test
