@@ -336,7 +336,7 @@ static void admit(struct connection *connection)
 	/* Security: the box chooses the port, and without TLS anybody on the way would read it. */
 	if (!connection->tls && !verdict->plain) {
 		deny(connection, 403, verdict->place,
-			"no credential is sent without TLS, unless the rule names the port");
+			"no credential is sent without TLS, unless the rule names a port that is not 443");
 		return;
 	}
 	if (verdict->require && injection_brought(verdict->credential, &exchange->request)) {

@@ -362,8 +362,8 @@ static void verdict_set(
 	snprintf(ret->place, sizeof(ret->place), "%s", place);
 }
 
-static void verdict_of_rule(
-	const struct rules *rules, int list, uint32_t i, enum rules_action action, struct rules_verdict *ret)
+static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enum rules_action action,
+	const struct rules_target *target, struct rules_verdict *ret)
 {
 	const struct rule *rule = &rules->lists[list][i];
 	char place[RULES_PLACE_MAX];
@@ -375,7 +375,7 @@ static void verdict_of_rule(
 	ret->rule = (int32_t)i;
 	ret->refuse_ech = rule->refuse_ech;
 	ret->upgrade = allows_upgrade(rule);
-	ret->plain = rule->n_ports > 0;
+	ret->plain = rule->n_ports > 0 && target->port != 443;
 	ret->require = rule->require;
 	if (rule->credential)
 		ret->credential = &rules->credentials[rule->credential - 1];
@@ -413,7 +413,7 @@ void rules_judge_target(
 		if (!deny_matches(rule, target))
 			continue;
 		if (!has_conditions(rule)) {
-			verdict_of_rule(rules, DENY, i, RULES_DENY, ret);
+			verdict_of_rule(rules, DENY, i, RULES_DENY, target, ret);
 			return;
 		}
 		look = true;
@@ -424,7 +424,7 @@ void rules_judge_target(
 		if (!allow_matches(rule, target))
 			continue;
 		look = look || has_conditions(rule) || rule->credential;
-		verdict_of_rule(rules, ALLOW, i, look ? RULES_INSPECT : RULES_PASS, ret);
+		verdict_of_rule(rules, ALLOW, i, look ? RULES_INSPECT : RULES_PASS, target, ret);
 		return;
 	}
 	verdict_of_mode(rules, target, look ? RULES_INSPECT : RULES_PASS, ret);
@@ -443,7 +443,7 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 		const struct rule *rule = &rules->lists[DENY][i];
 
 		if (deny_matches(rule, target) && conditions_match(rule, request) != MATCH_NO) {
-			verdict_of_rule(rules, DENY, i, RULES_DENY, ret);
+			verdict_of_rule(rules, DENY, i, RULES_DENY, target, ret);
 			return;
 		}
 	}
@@ -454,7 +454,7 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 			continue;
 		host_known = true;
 		if (conditions_match(rule, request) == MATCH_YES) {
-			verdict_of_rule(rules, ALLOW, i, RULES_PASS, ret);
+			verdict_of_rule(rules, ALLOW, i, RULES_PASS, target, ret);
 			return;
 		}
 	}
@@ -481,7 +481,7 @@ bool rules_judge_address(const struct rules *rules, const struct rules_target *t
 			continue;
 		if (deny->host[0] && (!target->host || !match_host(deny->host, target->host)))
 			continue;
-		verdict_of_rule(rules, DENY, i, RULES_DENY, verdict);
+		verdict_of_rule(rules, DENY, i, RULES_DENY, target, verdict);
 		verdict->reason = "resolved to a denied address";
 		return false;
 	}

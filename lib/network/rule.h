@@ -85,7 +85,7 @@ struct rules_verdict {
 	char place[RULES_PLACE_MAX]; /* the rule that decided: "/network/allow/3"; "/network/mode" for none */
 	const char *reason; /* static text */
 	const struct rules_credential *credential; /* of an allowed request, or NULL; belongs to the rules */
-	bool plain; /* the rule names the port: its credential goes there without TLS too */
+	bool plain; /* the rule names the port, and not 443: its credential goes there without TLS too */
 	bool require; /* a request with a credential of its own is refused */
 	bool upgrade; /* the connection may become another protocol (WebSocket) */
 	bool refuse_ech; /* a TLS hello with ECH is refused */

@@ -804,6 +804,11 @@ def credentials_need_tls(world):
     with box.open("good.example", 80) as sock:
         assert get(sock, "/api/x")[0] == 200
     assert f"Bearer {SECRET}".encode() in world.log[-1][0]
+    n = len(minter.asked)
+    box, egress = world.start(guarded(ports=[443]), credentials=credential(), minter=minter.fd())
+    with box.open("good.example", 443) as sock:    # HTTP where TLS is spoken
+        assert get(sock, "/api/x", host="good.example:443")[0] == 403
+    assert len(minter.asked) == n
 
 
 @test
