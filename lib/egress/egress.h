@@ -236,8 +236,8 @@ void exchange_credential(struct connection *connection, const char *secret, size
 const char *injection_set(struct injection *injection, const struct rules_credential *credential,
 	const char *secret, size_t len);
 void injection_clear(struct injection *injection);
-/* The parts of a request, as they are to be sent; a new form of the value goes to the scrub as well. False: no
- * memory, or more forms than can be looked for. */
+/* The parts of a request, as they are to be sent; a new form of the value goes to the scrub as well. False:
+ * no memory, or more forms than can be looked for. */
 bool injection_path(const struct injection *injection, const struct rules_credential *credential,
 	const struct http_head *head, struct buffer *out);
 bool injection_field(const struct injection *injection, const struct rules_credential *credential,

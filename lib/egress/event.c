@@ -94,8 +94,8 @@ static void add_string(struct text *body, const char *name, const char *value)
 }
 
 /*
- * Security: in ASCII alone, the rest written as escapes. Bytes that are no UTF-8, and letters that turn a line
- * around, would keep a reader of the log from seeing the event.
+ * Security: in ASCII alone, the rest written as escapes. Bytes that are no UTF-8, and letters that turn a
+ * line around, would keep a reader of the log from seeing the event.
  */
 static void add_path(struct text *body, struct http_text path)
 {
