@@ -281,20 +281,6 @@ static enum match worse(enum match a, enum match b)
 	return a == MATCH_UNSURE || b == MATCH_UNSURE ? MATCH_UNSURE : MATCH_YES;
 }
 
-/* Some servers take `delete` for DELETE. */
-static enum match method_matches(const struct rule *rule, const char *method)
-{
-	enum match match = rule->methods[0] ? MATCH_NO : MATCH_YES;
-
-	for (size_t i = 0; rule->methods[i]; i++) {
-		if (strcmp(rule->methods[i], method) == 0)
-			return MATCH_YES;
-		if (strcasecmp(rule->methods[i], method) == 0)
-			match = MATCH_UNSURE;
-	}
-	return match;
-}
-
 /* Without regard to case, and to `_` in place of `-`: some servers make one name of both. */
 static bool same_field(const char *a, const char *b, size_t len)
 {
@@ -305,6 +291,37 @@ static bool same_field(const char *a, const char *b, size_t len)
 			return false;
 	}
 	return true;
+}
+
+/* Fields by which frameworks take another method than that of the request. */
+static bool has_other_method(const struct rules_request *request)
+{
+	static const char *const names[] = { "x-http-method-override", "x-http-method", "x-method-override" };
+
+	for (size_t i = 0; i < request->n_fields; i++)
+		for (size_t k = 0; k < ELEMENTSOF(names); k++)
+			if (request->fields[i].name_len == strlen(names[k]) &&
+				same_field(request->fields[i].name, names[k], strlen(names[k])))
+				return true;
+	return false;
+}
+
+/* Some servers take `delete` for DELETE. */
+static enum match method_matches(const struct rule *rule, const struct rules_request *request)
+{
+	enum match match = MATCH_NO;
+
+	if (!rule->methods[0])
+		return MATCH_YES;
+	if (has_other_method(request))
+		return MATCH_UNSURE;
+	for (size_t i = 0; rule->methods[i]; i++) {
+		if (strcmp(rule->methods[i], request->method) == 0)
+			return MATCH_YES;
+		if (strcasecmp(rule->methods[i], request->method) == 0)
+			match = MATCH_UNSURE;
+	}
+	return match;
 }
 
 static enum match header_matches(const struct pair *wanted, const struct rules_request *request)
@@ -328,7 +345,7 @@ static enum match header_matches(const struct pair *wanted, const struct rules_r
 
 static enum match conditions_match(const struct rule *rule, const struct rules_request *request)
 {
-	enum match match = method_matches(rule, request->method);
+	enum match match = method_matches(rule, request);
 
 	if (rule->paths[0])
 		match = worse(match, match_path(rule->paths, request->path, request->path_len));

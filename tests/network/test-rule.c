@@ -304,6 +304,10 @@ Test(rule, other_spellings_of_methods_and_fields)
 	cr_expect_eq(judge_request(deny, "a.test", "DELETE", "/", NULL).action, RULES_DENY);
 	cr_expect_eq(judge_request(deny, "a.test", "delete", "/", NULL).action, RULES_DENY);
 	cr_expect_eq(judge_request(deny, "a.test", "GET", "/", NULL).action, RULES_PASS);
+	cr_expect_eq(judge_request(deny, "a.test", "POST", "/", "X-HTTP-Method-Override:DELETE").action,
+		RULES_DENY);
+	cr_expect_eq(judge_request(allow, "a.test", "GET", "/", "X-Kind:good\nX_Http_Method:PUT").action,
+		RULES_DENY);
 	cr_expect_eq(judge_request(deny, "b.test", "GET", "/", "X_Kind:bad").action, RULES_DENY);
 	cr_expect_eq(judge_request(deny, "b.test", "GET", "/", "X_Kind:good").action, RULES_PASS);
 	cr_expect_eq(judge_request(allow, "a.test", "GET", "/", "X-Kind:good").action, RULES_PASS);
