@@ -19,7 +19,7 @@
 #define FILE_BYTES_MAX (4L * 1024 * 1024)
 
 const struct cli_option options_journal[] = {
-	{ "journal", 0, "DIR", "the journal folder; else AGENTBOX_JOURNAL", OPTION_TEXT,
+	{ "journal", 0, "DIR", "the journal folder; else ABOX_JOURNAL", OPTION_TEXT,
 		TEXT(JOURNAL_TEXT_PATH), NULL, NULL },
 	{ "by", 0, "NAME", "who says so; recorded", OPTION_TEXT, TEXT(JOURNAL_TEXT_BY), NULL, NULL },
 	{ 0 },
@@ -30,9 +30,9 @@ const char *journal_path(const struct cli_settings *settings)
 	const char *path = settings->text[JOURNAL_TEXT_PATH];
 
 	if (!path)
-		path = getenv("AGENTBOX_JOURNAL");
+		path = getenv("ABOX_JOURNAL");
 	if (!path || !*path) {
-		say("name the journal folder: --journal DIR, or AGENTBOX_JOURNAL");
+		say("name the journal folder: --journal DIR, or ABOX_JOURNAL");
 		return NULL;
 	}
 	return path;

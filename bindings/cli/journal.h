@@ -37,7 +37,7 @@ static inline void abox_journal_reader_unrefp(abox_journal_reader **reader)
 	abox_journal_reader_unref(*reader);
 }
 
-/* Opens what --journal (or AGENTBOX_JOURNAL) names. Tells what opening had to set aside or repair. */
+/* Opens what --journal (or ABOX_JOURNAL) names. Tells what opening had to set aside or repair. */
 int journal_open(const struct cli_settings *settings, bool append, bool create, abox_journal **ret,
 	abox_error **reterr);
 const char *journal_path(const struct cli_settings *settings); /* NULL after it has said that there is none */

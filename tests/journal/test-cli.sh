@@ -6,7 +6,7 @@ set -eu
 agentbox=$1
 dir=$(mktemp -d "${TMPDIR:-/tmp}/abox-cli-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-export AGENTBOX_JOURNAL="$dir/journal"
+export ABOX_JOURNAL="$dir/journal"
 expect() {	# exit status, then the call
 	want=$1; shift
 	"$@" >"$dir/out" 2>"$dir/err" && got=0 || got=$?
