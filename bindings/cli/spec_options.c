@@ -73,7 +73,7 @@ static int add_mount(struct cli_settings *settings, const char *value, char *cop
 
 static int add_tmpfs(struct cli_settings *settings, const char *value, char *copy, abox_error **reterr)
 {
-	char *parts[2];
+	char *parts[2] = { NULL };
 	uint64_t bytes;
 	size_t n = split_colons(copy, parts, 2);
 	int r;

@@ -155,7 +155,7 @@ static int open_input(abox_command *command, abox_error **reterr)
 int abox_command_write(abox_command *command, const void *data, size_t len, abox_error **reterr)
 {
 	const char *bytes = data;
-	size_t taken;
+	size_t taken = 0;
 	int r = open_input(command, reterr);
 
 	while (r == 0 && len > 0) {
@@ -170,7 +170,7 @@ int abox_command_write(abox_command *command, const void *data, size_t len, abox
 
 int abox_command_close_stdin(abox_command *command, abox_error **reterr)
 {
-	size_t taken;
+	size_t taken = 0;
 	int r = open_input(command, reterr);
 
 	return r < 0 ? r : send_input(command, true, "", 0, &taken, reterr);

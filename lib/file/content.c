@@ -378,7 +378,7 @@ int abox_files_write(abox_files *files, const char *path, uint32_t flags, uint32
 	abox_error **reterr)
 {
 	const uint8_t *bytes = data;
-	uint32_t number;
+	uint32_t number = 0;
 	int r;
 
 	if (!files || !path || (!data && len) || (flags & ~(uint32_t)WRITE_FLAGS))
@@ -404,7 +404,7 @@ int abox_files_write_from(abox_files *files, const char *path, uint32_t flags, u
 	const struct abox_copy_options *options, abox_error **reterr)
 {
 	_cleanup_(copying_clear) struct copying copying = { 0 };
-	uint32_t number;
+	uint32_t number = 0;
 	int r;
 
 	if (!files || !path || fd < 0 || (flags & ~(uint32_t)WRITE_FLAGS))

@@ -172,7 +172,7 @@ int recover_poisoned(abox_journal *journal, struct lock_state *state, abox_error
 	_cleanup_(segment_unrefp) struct segment *segment = NULL;
 	uint64_t number = 0, known = state->known;
 	struct chain chain;
-	bool broken;
+	bool broken = false;
 	int r;
 
 	r = last_segment(journal, &number, reterr);
