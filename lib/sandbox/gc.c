@@ -129,8 +129,11 @@ static int remove_groups(int box_fd, struct gc_report *report)
 	if (file_read_text(box_fd, STATE_CGROUPS, 65536, &list, &len) < 0)
 		return 0;
 	for (char *path = strtok_r(list, "\n", &save); path; path = strtok_r(NULL, "\n", &save)) {
-		int r = access(path, F_OK) < 0 ? 0 : remove_group_tree(path);
+		int r;
 
+		if (access(path, F_OK) < 0)
+			continue;	/* its keeper has removed it */
+		r = remove_group_tree(path);
 		if (r < 0) {
 			report_left(report, path, -r);
 			first = first ? first : r;

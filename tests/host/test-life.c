@@ -377,7 +377,7 @@ Test(life, detached_record_stays_until_removed)
 	struct abox_output output = { .size = sizeof(output) };
 	abox_result *result = NULL;
 	abox_error *error = NULL;
-	char id[64], text[64];
+	char id[64], text[64], *report = NULL;
 
 	snprintf(id, sizeof(id), "%s", abox_sandbox_get_id(box));
 	cr_assert_eq(abox_command_wait(command, 10000000, &result, NULL), 1);
@@ -392,6 +392,10 @@ Test(life, detached_record_stays_until_removed)
 		cr_assert_eq(abox_sandbox_open(id, ABOX_OPEN_READ, &ended, &error), 0, "%s",
 			abox_error_get_message(error));
 	cr_expect_eq(abox_sandbox_get_state(ended, NULL), ABOX_SANDBOX_STOPPED);
+	/* Nothing of it is there but the record, so nothing is told as cleared away. */
+	cr_assert_geq(abox_sandbox_gc(&report, NULL), 0);
+	cr_expect_null(strstr(report, id), "%s", report);
+	abox_free(report);
 	cr_assert_geq(abox_command_open(ended, "1", &again, NULL), 0);
 	cr_assert_eq(abox_command_wait(again, 0, &result, NULL), 1);
 	cr_expect_eq(abox_result_get_exit_code(result), 4);
