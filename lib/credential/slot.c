@@ -33,8 +33,10 @@ int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **r
 			char pointer[64];
 
 			snprintf(pointer, sizeof(pointer), "/credentials/%zu/provider/kind", i);
-			return spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
-				"credentials from a callback of the harness are not available in this build");
+			return error_remedy(reterr,
+				spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
+					"credentials from a callback of the harness are not available in this build"),
+				"write \"exec\", \"file\" or \"env\"");
 		}
 		pack_string(writer, spec_string(spec, "/credentials/%zu/name", i));
 		pack_u32(writer, (uint32_t)kinds[kind]);

@@ -220,6 +220,11 @@ static int check_keys(struct plan_builder *builder, abox_error **reterr)
 {
 	static const char *const keys[] = { "/kernel", "/files" };
 
+	if (strcmp(spec_string(builder->spec, "/files"), "image") == 0)
+		return error_remedy(reterr,
+			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/files",
+				"files as images are not available in this build"),
+			"leave the key out");
 	if (builder->wall != PLAN_MICROVM) {
 		for (size_t i = 0; i < ELEMENTSOF(keys); i++)
 			if (spec_written(builder->spec, "%s", keys[i]))
@@ -230,11 +235,6 @@ static int check_keys(struct plan_builder *builder, abox_error **reterr)
 					"write \"backend\": \"microvm\", or leave the key out");
 		return 0;
 	}
-	if (strcmp(spec_string(builder->spec, "/files"), "image") == 0)
-		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/files",
-				"files as images are not available in this build"),
-			"write \"live\", or leave the key out");
 	if (plan_has_network(builder))
 		return error_remedy(reterr,
 			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/network/mode",

@@ -44,8 +44,10 @@ static int check_key(const struct spec_key *key, const char *pointer, void *user
 
 	if (available[key->module] || needs_nothing(check->spec, key, pointer))
 		return 0;
-	return spec_refuse(check->spec, check->reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
-		"not available in this build: it belongs to the module '%s'", spec_module_name(key->module));
+	return error_remedy(check->reterr,
+		spec_refuse(check->spec, check->reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
+			"not available in this build: it belongs to the module '%s'", spec_module_name(key->module)),
+		"leave the key out");
 }
 
 int plan_check_modules(struct plan_builder *builder, abox_error **reterr)
