@@ -430,7 +430,10 @@ static int check_approval(const struct view *view, const struct view_effect *eff
 	snprintf(place, sizeof(place), "approval %s", newest->id);
 	r = error_set(reterr, ABOX_E_APPROVAL, ABOX_STAGE_EFFECT, place, "approval is %s",
 		abox_approval_state_name(state));
-	return state == ABOX_APPROVAL_PENDING ? error_retryable(reterr, r) : r;
+	if (state != ABOX_APPROVAL_PENDING)
+		return r;
+	r = error_remedy(reterr, r, "have it granted, by name, and call again");
+	return error_retryable(reterr, r);
 }
 
 int decide_dispatch(const struct view *view, const struct view_effect *effect, uint32_t try, uint64_t epoch,

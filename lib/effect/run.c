@@ -181,9 +181,10 @@ int abox_effect_run(abox_task *task, const struct abox_effect_options *options, 
 	if (r == ABOX_BEGIN_GO) {
 		r = carry_out(&run, &effect, ret, reterr);
 		if (r == ABOX_EFFECT_UNKNOWN)
-			return error_set(reterr, ABOX_E_UNKNOWN, ABOX_STAGE_EFFECT,
-				unknown_place(effect, place),
-				"it was sent, and no clear answer came: whether it happened is not known");
+			return error_remedy(reterr,
+				error_set(reterr, ABOX_E_UNKNOWN, ABOX_STAGE_EFFECT, unknown_place(effect, place),
+					"it was sent, and no clear answer came: whether it happened is not known"),
+				"find out and resolve it, or let it be tried again, by name");
 		if (r < 0)
 			return r;
 	}
