@@ -103,10 +103,16 @@ static void open_standard_streams(void)
 
 int main(int argc, char **argv)
 {
+	static char help[] = "--help";
+
 	open_standard_streams();
 	if (argc < 2) {
 		print_overview(stderr);
 		return CLI_EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "help") && argc == 3) {
+		argv[1] = argv[2];	/* the same as COMMAND --help */
+		argv[2] = help;
 	}
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
 		return print_overview(stdout);

@@ -184,7 +184,7 @@ static int parse_long(struct cli_settings *settings, const struct cli_option *co
 	const char *value = equals ? equals + 1 : NULL;
 
 	if (!option) {
-		say("unknown option --%.*s", (int)len, name);
+		say("unknown option --%.*s; --help lists them", (int)len, name);
 		return -1;
 	}
 	if (!strcmp(option->name, "help"))
@@ -212,7 +212,7 @@ static int parse_letters(struct cli_settings *settings, const struct cli_option 
 		const struct cli_option *option = find_any(groups, NULL, 0, *letter);
 
 		if (!option || option->argument) {
-			say("unknown option -%c", isprint((unsigned char)*letter) ? *letter : '?');
+			say("unknown option -%c; --help lists them", isprint((unsigned char)*letter) ? *letter : '?');
 			return -1;
 		}
 		if (option->letter == 'h')
@@ -262,6 +262,22 @@ static bool all_digits(const char *text)
 	return text[0] && strspn(text, "0123456789") == strlen(text);
 }
 
+/* Digits, and a point with digits behind it. */
+static bool is_decimal(const char *text)
+{
+	const char *point = strchr(text, '.');
+
+	return point ? point > text && strspn(text, "0123456789") == (size_t)(point - text) && all_digits(point + 1)
+		     : all_digits(text);
+}
+
+/* What is no number goes on as text: refused as that, with what can be written. */
+static int apply_number(abox_spec *spec, const char *pointer, const char *value, abox_error **reterr)
+{
+	return is_decimal(value) ? abox_spec_set_json(spec, pointer, value, reterr)
+				 : abox_spec_set_string(spec, pointer, value, reterr);
+}
+
 static int apply_quantity(abox_spec *spec, const char *pointer, const char *value, abox_error **reterr)
 {
 	/* The library's own JSON reader judges the number: it knows the range, and what is too large. */
@@ -282,7 +298,7 @@ int options_apply_to_spec(struct cli_settings *settings, abox_error **reterr)
 			r = apply_quantity(settings->spec, option->pointer, value, reterr);
 			break;
 		case OPTION_SPEC_NUMBER:
-			r = abox_spec_set_json(settings->spec, option->pointer, value, reterr);
+			r = apply_number(settings->spec, option->pointer, value, reterr);
 			break;
 		case OPTION_SPEC_FLAG:
 			r = abox_spec_set_boolean(settings->spec, option->pointer, 1, reterr);

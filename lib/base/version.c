@@ -13,7 +13,8 @@ const char *abox_version(void)
 
 const char *abox_features(void)
 {
-	return "namespaces seccomp landlock cgroup1 cgroup2 journal effect task report workspace";
+	return "namespaces gvisor microvm seccomp landlock cgroup1 cgroup2 network credential workspace file "
+	       "journal effect task report";
 }
 
 void abox_free(void *memory)

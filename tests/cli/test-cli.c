@@ -102,6 +102,22 @@ Test(cli, refusal_is_one_line)
 	cr_expect_eq(strchr(text, '\n'), text + strlen(text) - 1, "%s", text);
 }
 
+/* It says what can be written instead, and where the options are. */
+Test(cli, refusal_says_what_helps)
+{
+	static const char *const numbers[] = { "many", "1.", ".5", "1.5.5", "" };
+
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		cr_expect_eq(cli_words("plan", "--cpus", numbers[i]), 1, "%s", numbers[i]);
+		cr_expect_not_null(strstr(text, "/limits/cpus: "), "%s", text);
+		cr_expect_not_null(strstr(text, "(write "), "%s", text);
+	}
+	cr_expect_eq(cli_words("run", "--no-such-option", "true"), 125);
+	cr_expect_not_null(strstr(text, "--help lists them"), "%s", text);
+	cr_expect_eq(cli_words("journal", "verify"), 2);
+	cr_expect_not_null(strstr(text, "or ABOX_JOURNAL"), "%s", text);
+}
+
 /* Each sub-command explains itself, and the table of exit codes is in the help. */
 Test(cli, help)
 {
@@ -117,6 +133,12 @@ Test(cli, help)
 		cr_expect_eq(cli_words(commands[i], "--help"), 0);
 		cr_expect_not_null(strstr(text, "Usage: agentbox"), "%s", commands[i]);
 	}
+	cr_expect_eq(cli_words("help", "run"), 0);
+	cr_expect_not_null(strstr(text, "Usage: agentbox run "), "%s", text);
+	cr_expect_eq(cli_words("help", "no-such-command"), 2);
+	cr_expect_eq(cli_words("--version"), 0);
+	cr_expect_not_null(strstr(text, " gvisor microvm "), "%s", text);
+	cr_expect_not_null(strstr(text, " network credential "), "%s", text);
 }
 
 static json_t *result_of(const char *path)
