@@ -95,23 +95,14 @@ int content_read_begin(abox_files *files, uint32_t place, const char *path, bool
 	struct file_entry *ret, abox_error **reterr)
 {
 	struct pack_writer writer;
-	struct pack_reader reader;
-	uint32_t number;
 	int r;
 
 	files_begin(files, &writer, FILE_READ_BEGIN);
 	pack_u32(&writer, place);
 	pack_string(&writer, path);
 	pack_u8(&writer, follow);
-	r = files_call(files, &writer, NULL, &reader, reterr);
-	if (r < 0)
-		return r;
-	number = unpack_u32(&reader);
-	file_entry_unpack(ret, &reader);
-	if (!unpack_done(&reader) || !S_ISREG(ret->mode))
-		return files_protocol(files, reterr);
-	*retnumber = number;
-	return 0;
+	r = files_call_entry(files, &writer, retnumber, ret, reterr);
+	return r == 0 && !S_ISREG(ret->mode) ? files_protocol(files, reterr) : r;
 }
 
 /* The next piece, of at most `left` bytes with the hole before it. It lies in the buffer of the files. */
@@ -235,19 +226,13 @@ int content_write_end(abox_files *files, uint32_t number, bool sync, int64_t sec
 {
 	struct file_entry entry;
 	struct pack_writer writer;
-	struct pack_reader reader;
-	int r;
 
 	files_begin(files, &writer, FILE_WRITE_END);
 	pack_u32(&writer, number);
 	pack_u8(&writer, sync);
 	pack_u64(&writer, (uint64_t)seconds);
 	pack_u32(&writer, nanoseconds);
-	r = files_call(files, &writer, NULL, &reader, reterr);
-	if (r < 0)
-		return r;
-	file_entry_unpack(&entry, &reader);
-	return unpack_done(&reader) ? 0 : files_protocol(files, reterr);
+	return files_call_entry(files, &writer, NULL, &entry, reterr);
 }
 
 /* The hole at the offset of the descriptor, which stands behind it afterwards; *retmax: data behind it. */

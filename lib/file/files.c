@@ -72,40 +72,25 @@ int files_stat(abox_files *files, uint32_t place, const char *path, bool follow,
 	abox_error **reterr)
 {
 	struct pack_writer writer;
-	struct pack_reader reader;
-	int r;
 
 	files_begin(files, &writer, FILE_STAT);
 	pack_u32(&writer, place);
 	pack_string(&writer, path);
 	pack_u8(&writer, follow);
-	r = files_call(files, &writer, NULL, &reader, reterr);
-	if (r < 0)
-		return r;
-	file_entry_unpack(ret, &reader);
-	return unpack_done(&reader) ? 0 : files_protocol(files, reterr);
+	return files_call_entry(files, &writer, NULL, ret, reterr);
 }
 
 int files_open_place(abox_files *files, uint32_t place, const char *path, uint32_t *retnumber, struct file_entry *ret,
 	abox_error **reterr)
 {
 	struct pack_writer writer;
-	struct pack_reader reader;
-	uint32_t number;
 	int r;
 
 	files_begin(files, &writer, FILE_OPEN);
 	pack_u32(&writer, place);
 	pack_string(&writer, path);
-	r = files_call(files, &writer, NULL, &reader, reterr);
-	if (r < 0)
-		return r;
-	number = unpack_u32(&reader);
-	file_entry_unpack(ret, &reader);
-	if (!unpack_done(&reader) || !S_ISDIR(ret->mode))
-		return files_protocol(files, reterr);
-	*retnumber = number;
-	return 0;
+	r = files_call_entry(files, &writer, retnumber, ret, reterr);
+	return r == 0 && !S_ISDIR(ret->mode) ? files_protocol(files, reterr) : r;
 }
 
 int files_list(abox_files *files, uint32_t place, bool restart, bool *retend, uint32_t *retn, struct pack_reader *retreader,

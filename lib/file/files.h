@@ -44,6 +44,9 @@ int files_call(abox_files *files, struct pack_writer *writer, struct progress *t
 	abox_error **reterr);
 /* For answers without fields. */
 int files_call_plain(abox_files *files, struct pack_writer *writer, abox_error **reterr);
+/* For those that are an entry, behind a number where retnumber is not NULL. */
+int files_call_entry(abox_files *files, struct pack_writer *writer, uint32_t *retnumber, struct file_entry *ret,
+	abox_error **reterr);
 /* An answer that is not what it must be. */
 int files_protocol(abox_files *files, abox_error **reterr);
 /* Gives a number back; what goes wrong with that is of no interest. */

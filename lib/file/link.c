@@ -226,6 +226,20 @@ int files_call_plain(abox_files *files, struct pack_writer *writer, abox_error *
 	return r == 0 && !unpack_done(&reader) ? files_protocol(files, reterr) : r;
 }
 
+int files_call_entry(abox_files *files, struct pack_writer *writer, uint32_t *retnumber, struct file_entry *ret,
+	abox_error **reterr)
+{
+	struct pack_reader reader;
+	int r = files_call(files, writer, NULL, &reader, reterr);
+
+	if (r < 0)
+		return r;
+	if (retnumber)
+		*retnumber = unpack_u32(&reader);
+	file_entry_unpack(ret, &reader);
+	return unpack_done(&reader) ? 0 : files_protocol(files, reterr);
+}
+
 void files_close_number(abox_files *files, uint32_t number)
 {
 	struct pack_writer writer;
