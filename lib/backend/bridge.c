@@ -176,18 +176,37 @@ static void reap(struct state *state)
 	}
 }
 
-/* The last line with anything in it, printable. */
-static void last_line(const struct state *state, char *ret, size_t size)
+/* Where the line begins that says most of an end: what our own program in there said, else how its kernel ended, else
+ * the last one with anything in it (of several programs, that of whoever was left alone). */
+static size_t telling_line(const struct state *state)
 {
-	size_t end = state->log_len, begin, n = 0;
+	static const char *const marks[] = { "agentbox-guest: ", "Kernel panic" };
+	size_t end = state->log_len, begin;
 
+	for (size_t i = 0; i < ELEMENTSOF(marks); i++) {
+		const char *found = memmem(state->log, state->log_len, marks[i], strlen(marks[i]));
+
+		if (found)
+			return (size_t)(found - state->log);
+	}
 	while (end > 0 && (state->log[end - 1] == '\n' || state->log[end - 1] == ' '))
 		end--;
-	begin = end;
-	while (begin > 0 && state->log[begin - 1] != '\n')
-		begin--;
-	for (; begin < end && n + 1 < size; begin++)
-		ret[n++] = (char)(state->log[begin] >= ' ' && state->log[begin] < 127 ? state->log[begin] : '?');
+	for (begin = end; begin > 0 && state->log[begin - 1] != '\n'; begin--)
+		;
+	return begin;
+}
+
+/* The same, printable. */
+static void end_line(const struct state *state, char *ret, size_t size)
+{
+	size_t n = 0;
+
+	for (size_t at = telling_line(state); at < state->log_len && state->log[at] != '\n' && n + 1 < size; at++) {
+		char byte = state->log[at];
+
+		if (byte != '\r')
+			ret[n++] = (char)(byte >= ' ' && byte < 127 ? byte : '?');
+	}
 	ret[n] = 0;
 }
 
@@ -229,7 +248,7 @@ static int tell_end(struct state *state, struct fault *fault)
 
 	take_log(state);
 	tell_log(state);
-	last_line(state, line, sizeof(line));
+	end_line(state, line, sizeof(line));
 	if (!state->ended && !second)
 		return fault_set(fault, code, 0, name, "it closed the channel%s%s%s", when, line[0] ? ": " : "", line);
 	if (WIFSIGNALED(status))
@@ -275,7 +294,7 @@ static int loop(struct state *state, struct fault *fault)
 			return tell_end(state, fault);
 		if (!relay.ready && clock_monotonic_usec() >= deadline) {
 			tell_log(state);
-			last_line(state, line, sizeof(line));
+			end_line(state, line, sizeof(line));
 			return fault_set(fault, ABOX_E_TIMEOUT, 0, bridge->name, "it runs, but the guest does not answer%s%s",
 				line[0] ? ": " : "", line);
 		}

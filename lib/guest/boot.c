@@ -19,12 +19,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/macro.h"
 
 #define MODULES "/modules"
 #define COMPRESSED_FILE 4	/* MODULE_INIT_COMPRESSED_FILE */
 #define PORT_MSEC 10000
+#define UNLISTED_MSEC 5
 
 _noreturn_ static void boot_die(const char *what)
 {
@@ -70,10 +72,12 @@ static void load_modules(void)
 	free(entries);
 }
 
-/* Ports come up a moment after their driver. */
+/* Ports come up a moment after their driver. The kernel makes the node of one before it lists it as open to anybody:
+ * whoever is quicker is told ENXIO, and no event says when that is over. */
 static int wait_for(const char *path)
 {
 	_cleanup_(fd_closep) int watch_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), PORT_MSEC * 1000ULL), now;
 	struct pollfd entry = { .fd = watch_fd, .events = POLLIN };
 	char events[1024];
 
@@ -84,8 +88,10 @@ static int wait_for(const char *path)
 
 		if (fd >= 0)
 			return fd;
-		if (poll(&entry, 1, PORT_MSEC) == 0)
+		now = clock_monotonic_usec();
+		if (now >= deadline)
 			boot_die(path);
+		poll(&entry, 1, errno == ENXIO ? UNLISTED_MSEC : clock_poll_msec(now, deadline));
 		while (read(watch_fd, events, sizeof(events)) > 0)
 			;
 	}
