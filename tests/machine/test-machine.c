@@ -34,7 +34,10 @@ static void enter(void)
 
 static void leave(void)
 {
-	path_remove_tree(AT_FDCWD, folder);
+	int parent_fd = open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	cr_expect_eq(path_remove_tree(parent_fd, folder + sizeof("/tmp")), 0);
+	close(parent_fd);
 }
 
 static void write_file(const char *name, const void *data, size_t len)
