@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "file/files.h"
+#include "workspace/changes.h"
 
 struct abox_file_list {
 	abox_files *files;
@@ -17,24 +18,6 @@ struct abox_file_list {
 	uint8_t *answer;	/* a copy: other calls come between */
 	struct pack_reader reader;
 };
-
-int file_kind(uint32_t mode)
-{
-	switch (mode & S_IFMT) {
-	case S_IFREG:
-		return ABOX_FILE_REGULAR;
-	case S_IFDIR:
-		return ABOX_FILE_FOLDER;
-	case S_IFLNK:
-		return ABOX_FILE_LINK;
-	case S_IFIFO:
-		return ABOX_FILE_FIFO;
-	case S_IFSOCK:
-		return ABOX_FILE_SOCKET;
-	default:
-		return ABOX_FILE_DEVICE;
-	}
-}
 
 static int require(bool fine, abox_error **reterr, const char *what)
 {
@@ -54,7 +37,7 @@ static void give_entry(const struct file_entry *from, const char *name, struct a
 		.size = ret->size,
 		.name = name,
 		.target = from->target[0] ? from->target : NULL,
-		.type = file_kind(from->mode),
+		.type = file_type_of(from->mode),
 		.mode = from->mode & 07777,
 		.size_bytes = from->size,
 		.allocated_bytes = from->allocated,

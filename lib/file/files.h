@@ -91,6 +91,4 @@ int content_write_begin(abox_files *files, uint32_t place, const char *path, uin
 int content_write_end(abox_files *files, uint32_t number, bool sync, int64_t seconds, uint32_t nanoseconds,
 	abox_error **reterr);
 
-int file_kind(uint32_t mode);	/* enum abox_file_type */
-
 #endif

@@ -20,6 +20,7 @@
 #include "base/path.h"
 #include "file/files.h"
 #include "kernel/compat.h"
+#include "workspace/changes.h"
 
 #define MODE_MASK 0755		/* neither set-id, nor for others to write */
 #define MAX_NAMES 64		/* that are tried beside the target */
@@ -129,7 +130,7 @@ static int read_names(struct download *download, struct level *level)
 
 			r = files_next_entry(files, &reader, &name, &entry, reterr);
 			if (r == 0)
-				r = add_name(level, name, file_kind(entry.mode));
+				r = add_name(level, name, file_type_of(entry.mode));
 			if (r == 0)
 				r = copying_count(&download->copying, 1, 0, path_of(download));
 		}
