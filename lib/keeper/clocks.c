@@ -13,6 +13,7 @@
 #include <agentbox/sandbox.h>
 
 #include "base/clock.h"
+#include "keeper/network.h"
 
 #define FREEZE_USEC (2 * USEC_PER_SEC)
 
@@ -33,7 +34,7 @@ static uint64_t command_next(const struct keeper *keeper, const struct command *
 
 uint64_t clocks_next(struct keeper *keeper)
 {
-	uint64_t next = MIN(MIN(keeper->wall_at, keeper->owner_at), keeper->stop_at);
+	uint64_t next = MIN(MIN(MIN(keeper->wall_at, keeper->owner_at), keeper->stop_at), network_next());
 
 	if (!keeper->paused_usec)
 		next = MIN(next, keeper->idle_at);
@@ -97,6 +98,7 @@ void clocks_run(struct keeper *keeper, uint64_t now)
 			command_check(command, now);
 	}
 	expire_readers(keeper, now);
+	network_late(keeper, now);
 }
 
 /* Called when a command starts or ends. */

@@ -36,6 +36,7 @@
 #define LOG_MAX (8U << 20) /* of events that are kept for who follows; the journal has all */
 #define MESSAGES_A_TURN 16
 #define RULES_JSON_MAX (4U << 20)
+#define LOST "the egress of the box is gone"
 
 static uint8_t packet[EGRESS_PACKET_MAX];
 
@@ -52,11 +53,21 @@ static struct {
 	struct published published[PUBLISHED_MAX];
 	uint8_t ports[65536 / 8]; /* that the cell answers at */
 
-	/* a change of rules, while the guest binds what is new */
-	int rules_fd, json_fd;
-	bool cut;
-	uint32_t rules_serial;
-} network = { .log_fd = -EBADF, .rules_fd = -EBADF, .json_fd = -EBADF };
+	/* What the guest was told to listen at; serial 0: nothing. One at a time, and what it brings is served
+	 * also when the change that wanted it has been given up. */
+	struct {
+		uint32_t serial, n, n_taken;
+		uint32_t ports[CELL_PORTS_MAX];
+	} order;
+
+	/* A change of rules; serial 0: none. It waits for the order, then for egress. */
+	struct {
+		uint32_t serial;
+		bool cut, sent;
+		int rules_fd, json_fd;
+		uint64_t deadline_usec;
+	} change;
+} network = { .log_fd = -EBADF, .change = { .rules_fd = -EBADF, .json_fd = -EBADF } };
 
 static bool has_network(const struct keeper *keeper)
 {
@@ -126,34 +137,20 @@ static void take_event(struct keeper *keeper, struct pack_reader *reader)
 		tell(keeper, type, body, MIN(durability, (uint32_t)ABOX_DURABILITY_DATA));
 }
 
-/* Connections are refused from here on, by the kernel: whoever held the listeners is gone. */
-static void egress_lost(struct keeper *keeper)
-{
-	if (network.lost)
-		return;
-	network.lost = true;
-	keeper_watch(keeper, &keeper->egress, 0);
-	keeper->egress.fd = fd_close(keeper->egress.fd);
-	memset(network.published, 0, sizeof(network.published));
-	keeper_log(keeper, ABOX_LOG_ERROR,
-		"the egress of the box is gone: its connections are refused from now on");
-	tell(keeper, "net.lost",
-		keeper->plan.network.stop_on_loss ? "{\"then\":\"stop\"}" : "{\"then\":\"refuse\"}",
-		ABOX_DURABILITY_DATA);
-	if (keeper->plan.network.stop_on_loss)
-		stop_begin(keeper, ABOX_STOP_FAILURE, ABOX_CAUSE_POLICY, keeper->plan.limits.grace_usec);
-}
-
 /* -- requests that wait for egress or guest -- */
+
+static bool is_ours(const struct waiter *waiter)
+{
+	return waiter->type == WIRE_NET_RULES || waiter->type == WIRE_NET_PUBLISH ||
+	       waiter->type == WIRE_NET_UNPUBLISH;
+}
 
 /* The waiter of a request that was given this serial; its client in *retclient. */
 static struct waiter *find_waiter(struct keeper *keeper, uint32_t serial, struct client **retclient)
 {
 	for (struct client *client = keeper->clients; client; client = client->next)
 		for (struct waiter *waiter = client->waiters; waiter; waiter = waiter->next)
-			if ((waiter->type == WIRE_NET_RULES || waiter->type == WIRE_NET_PUBLISH ||
-				    waiter->type == WIRE_NET_UNPUBLISH) &&
-				waiter->cursor == serial) {
+			if (is_ours(waiter) && waiter->cursor == serial) {
 				*retclient = client;
 				return waiter;
 			}
@@ -168,17 +165,23 @@ static struct published *find_published(uint32_t id)
 	return NULL;
 }
 
+static void change_forget(void)
+{
+	network.change.serial = 0;
+	network.change.rules_fd = fd_close(network.change.rules_fd);
+	network.change.json_fd = fd_close(network.change.json_fd);
+}
+
 /* For who looks at the box later, `agentbox net allow` above all. */
 static void keep_json(struct keeper *keeper)
 {
 	const void *data;
 	size_t len;
 
-	if (network.json_fd >= 0 && memfd_map_sealed(network.json_fd, RULES_JSON_MAX, &data, &len) == 0) {
-		state_write(keeper, STATE_NETWORK, data, len);
-		memfd_unmap(data, len);
-	}
-	network.json_fd = fd_close(network.json_fd);
+	if (memfd_map_sealed(network.change.json_fd, RULES_JSON_MAX, &data, &len) < 0)
+		return;
+	state_write(keeper, STATE_NETWORK, data, len);
+	memfd_unmap(data, len);
 }
 
 static void answer_ok(struct keeper *keeper, uint32_t serial, struct pack_reader *reader)
@@ -188,8 +191,10 @@ static void answer_ok(struct keeper *keeper, uint32_t serial, struct pack_reader
 	struct waiter *waiter = find_waiter(keeper, serial, &client);
 	struct published *published;
 
-	if (serial && serial == network.rules_serial)
+	if (serial && serial == network.change.serial) {
 		keep_json(keeper);
+		change_forget();
+	}
 	if (!waiter)
 		return;
 	client_begin(&writer, WIRE_OK, waiter->serial);
@@ -213,8 +218,8 @@ static void answer_fault(struct keeper *keeper, uint32_t serial, const struct fa
 	struct waiter *waiter = find_waiter(keeper, serial, &client);
 	struct published *published;
 
-	if (serial && serial == network.rules_serial)
-		network.json_fd = fd_close(network.json_fd);
+	if (serial && serial == network.change.serial)
+		change_forget();
 	if (!waiter)
 		return;
 	published = waiter->type == WIRE_NET_PUBLISH ? find_published(waiter->command) : NULL;
@@ -222,6 +227,55 @@ static void answer_fault(struct keeper *keeper, uint32_t serial, const struct fa
 		memset(published, 0, sizeof(*published));
 	client_answer_fault(keeper, client, waiter->serial, fault);
 	client_waiter_free(client, waiter);
+}
+
+static void change_fail(struct keeper *keeper, int code, const char *place, const char *why)
+{
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_COMMAND);
+	fault_set(&fault, code, 0, place, "%s", why);
+	answer_fault(keeper, network.change.serial, &fault);
+}
+
+/* Nobody waits for it any longer. */
+static void answer_lost(struct keeper *keeper)
+{
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_COMMAND);
+	fault_set(&fault, ABOX_E_GONE, 0, "egress", LOST);
+	for (struct client *client = keeper->clients; client; client = client->next) {
+		struct waiter *waiter = client->waiters, *next;
+
+		for (; waiter; waiter = next) {
+			next = waiter->next;
+			if (!is_ours(waiter))
+				continue;
+			client_answer_fault(keeper, client, waiter->serial, &fault);
+			client_waiter_free(client, waiter);
+		}
+	}
+}
+
+/* Connections are refused from here on, by the kernel: whoever held the listeners is gone. */
+static void egress_lost(struct keeper *keeper)
+{
+	if (network.lost)
+		return;
+	network.lost = true;
+	keeper_watch(keeper, &keeper->egress, 0);
+	keeper->egress.fd = fd_close(keeper->egress.fd);
+	memset(network.published, 0, sizeof(network.published));
+	change_forget();
+	answer_lost(keeper);
+	keeper_log(keeper, ABOX_LOG_ERROR,
+		"the egress of the box is gone: its connections are refused from now on");
+	tell(keeper, "net.lost",
+		keeper->plan.network.stop_on_loss ? "{\"then\":\"stop\"}" : "{\"then\":\"refuse\"}",
+		ABOX_DURABILITY_DATA);
+	if (keeper->plan.network.stop_on_loss)
+		stop_begin(keeper, ABOX_STOP_FAILURE, ABOX_CAUSE_POLICY, keeper->plan.limits.grace_usec);
 }
 
 /* A connection came for a published port: the guest makes the socket for it. */
@@ -411,7 +465,7 @@ static int publish(struct keeper *keeper, const struct flat_publish *wish, uint3
 		return fault_set(
 			fault, ABOX_E_LIMIT, 0, "publish", "a box publishes at most %d ports", PUBLISHED_MAX);
 	if (network.lost)
-		return fault_set(fault, ABOX_E_GONE, 0, "egress", "the egress of the box is gone");
+		return fault_set(fault, ABOX_E_GONE, 0, "egress", LOST);
 	if (wish->token && make_token(entry.token) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "publish", "cannot make a token");
 	r = bind_host(wish->address, wish->host_port, &fd, &entry.host_port, fault);
@@ -469,28 +523,60 @@ int network_run(struct keeper *keeper, struct fault *fault)
 
 int network_undo(struct keeper *keeper, struct fault *fault)
 {
-	network.rules_fd = fd_close(network.rules_fd);
-	network.json_fd = fd_close(network.json_fd);
+	change_forget();
 	return 0;
 }
 
 /* -- the guest's word -- */
 
+static bool is_socket(int fd, int type, int protocol, bool listens)
+{
+	int got_type = 0, got_protocol = 0, got_listens = 0;
+	socklen_t len = sizeof(int);
+
+	return getsockopt(fd, SOL_SOCKET, SO_TYPE, &got_type, &len) == 0 && got_type == type &&
+	       getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &got_protocol, &len) == 0 && got_protocol == protocol &&
+	       getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &got_listens, &len) == 0 && !got_listens == !listens;
+}
+
+static bool is_ordered(uint32_t port)
+{
+	for (uint32_t i = 0; i < network.order.n; i++)
+		if (network.order.ports[i] == port)
+			return true;
+	return false;
+}
+
+/* Security: from inside the wall. Only what was asked for, and no more of it than there can be. */
+static bool listener_is_sound(const struct flat_network *plan, int fd, uint32_t kind, uint32_t port)
+{
+	uint32_t most = CELL_LISTENERS_MAX(network.served ? network.order.n : plan->n_ports);
+
+	if (network.order.n_taken++ >= most || (network.served && !is_ordered(port)))
+		return false;
+	if (kind == EGRESS_LISTENER_DNS_UDP)
+		return !network.served && is_socket(fd, SOCK_DGRAM, IPPROTO_UDP, false);
+	return (kind == EGRESS_LISTENER_TCP || (kind == EGRESS_LISTENER_DNS_TCP && !network.served)) &&
+	       is_socket(fd, SOCK_STREAM, IPPROTO_TCP, true);
+}
+
 static int pass_listeners(struct keeper *keeper, struct guest_message *message, struct fault *fault)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	uint32_t n = unpack_count(&message->body, 8);
+	bool sound = n == message->n_fds && n > 0;
 	int r;
 
-	if (n != message->n_fds)
-		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent listeners that are none");
 	begin(&writer, EGRESS_LISTEN, network.served ? 0 : ++network.serial);
 	pack_u32(&writer, n);
-	for (uint32_t i = 0; i < n; i++) {
-		pack_u32(&writer, unpack_u32(&message->body));
-		pack_u32(&writer, unpack_u32(&message->body));
+	for (uint32_t i = 0; sound && i < n; i++) {
+		uint32_t kind = unpack_u32(&message->body), port = unpack_u32(&message->body);
+
+		pack_u32(&writer, kind);
+		pack_u32(&writer, port);
+		sound = listener_is_sound(&keeper->plan.network, message->fds[i], kind, port);
 	}
-	if (!unpack_done(&message->body))
+	if (!sound || !unpack_done(&message->body))
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent listeners that are none");
 	r = send_egress(keeper, &writer, message->fds, n);
 	if (r < 0)
@@ -504,53 +590,63 @@ static int pass_listeners(struct keeper *keeper, struct guest_message *message, 
 static void pass_socket(struct keeper *keeper, struct guest_message *message)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	int type = 0, protocol = 0;
-	socklen_t len = sizeof(int);
 	size_t n = message->n_fds;
 
-	if (n != 1 || getsockopt(message->fds[0], SOL_SOCKET, SO_TYPE, &type, &len) < 0 ||
-		type != SOCK_STREAM ||
-		getsockopt(message->fds[0], SOL_SOCKET, SO_PROTOCOL, &protocol, &len) < 0 ||
-		protocol != IPPROTO_TCP)
+	if (n != 1 || !is_socket(message->fds[0], SOCK_STREAM, IPPROTO_TCP, false))
 		n = 0;
 	begin(&writer, EGRESS_SOCKET, message->command);
 	send_egress(keeper, &writer, message->fds, n);
 }
 
-static void send_rules(struct keeper *keeper, uint32_t serial)
+static void send_rules(struct keeper *keeper)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	struct fault fault;
-	int r;
 
-	begin(&writer, EGRESS_RULES, serial);
-	pack_u8(&writer, network.cut);
-	r = send_egress(keeper, &writer, &network.rules_fd, 1);
-	network.rules_fd = fd_close(network.rules_fd);
-	if (r == 0)
-		return;
-	fault_init(&fault, ABOX_STAGE_COMMAND);
-	fault_set(&fault, ABOX_E_GONE, -r, "egress", "cannot be reached");
-	answer_fault(keeper, serial, &fault);
+	begin(&writer, EGRESS_RULES, network.change.serial);
+	pack_u8(&writer, network.change.cut);
+	network.change.sent = true;
+	if (send_egress(keeper, &writer, &network.change.rules_fd, 1) < 0)
+		change_fail(keeper, ABOX_E_GONE, "egress", "cannot be reached");
+	network.change.rules_fd = fd_close(network.change.rules_fd);
+}
+
+/* The order has been carried out; the change that waits for it goes on. */
+static void ports_ready(struct keeper *keeper)
+{
+	for (uint32_t i = 0; i < network.order.n; i++)
+		network.ports[network.order.ports[i] / 8] |= (uint8_t)(1U << network.order.ports[i] % 8);
+	network.order.serial = 0;
+	if (network.change.serial && !network.change.sent)
+		send_rules(keeper);
+}
+
+static void ports_failed(struct keeper *keeper, struct guest_message *message, struct fault *fault)
+{
+	fault_unpack(fault, &message->body);
+	if (message->body.failed || fault->code >= 0)
+		fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it failed without a reason");
+	network.order.serial = 0;
+	if (network.change.serial && !network.change.sent)
+		answer_fault(keeper, network.change.serial, fault);
 }
 
 int network_take(struct keeper *keeper, struct guest_message *message, struct fault *fault)
 {
+	bool is_answer = message->command == (network.served ? network.order.serial : 0);
+
 	if (!has_network(keeper))
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it sent what it must not");
+	if (message->type == GUEST_SOCKET_MADE)
+		pass_socket(keeper, message);
+	/* Security: what answers no order is dropped, its sockets with it. */
+	if (!is_answer || (network.served && !network.order.serial))
+		return 0;
 	if (message->type == GUEST_LISTENERS)
 		return pass_listeners(keeper, message, fault);
-	if (message->type == GUEST_SOCKET_MADE) {
-		pass_socket(keeper, message);
-	} else if (message->type == GUEST_LISTENING && network.rules_fd >= 0) {
-		send_rules(keeper, message->command);
-	} else if (message->type == GUEST_LISTEN_FAULT) {
-		network.rules_fd = fd_close(network.rules_fd);
-		fault_unpack(fault, &message->body);
-		if (message->body.failed || fault->code >= 0)
-			fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it failed without a reason");
-		answer_fault(keeper, message->command, fault);
-	}
+	if (message->type == GUEST_LISTENING && network.served)
+		ports_ready(keeper);
+	else if (message->type == GUEST_LISTEN_FAULT && network.served)
+		ports_failed(keeper, message, fault);
 	return 0;
 }
 
@@ -561,7 +657,7 @@ static int check_network(struct keeper *keeper, struct fault *fault)
 	if (!has_network(keeper))
 		return fault_set(fault, ABOX_E_STATE, 0, "network", "the box was started without a network");
 	if (network.lost)
-		return fault_set(fault, ABOX_E_GONE, 0, "egress", "the egress of the box is gone");
+		return fault_set(fault, ABOX_E_GONE, 0, "egress", LOST);
 	return 0;
 }
 
@@ -576,24 +672,49 @@ static int wait_for(struct request *request, uint32_t serial, struct waiter **re
 	return 0;
 }
 
-static int order_ports(struct keeper *keeper, uint32_t serial, const uint32_t *ports, uint32_t n)
+static int order_ports(struct keeper *keeper, const uint32_t *ports, uint32_t n)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	int r;
 
-	guest_message_begin(&writer, GUEST_LISTEN, serial);
+	network.order.serial = ++network.serial;
+	network.order.n = n;
+	network.order.n_taken = 0;
+	memcpy(network.order.ports, ports, n * sizeof(*ports));
+	guest_message_begin(&writer, GUEST_LISTEN, network.order.serial);
 	pack_u32(&writer, n);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++)
 		pack_u32(&writer, ports[i]);
-		network.ports[ports[i] / 8] |= (uint8_t)(1U << ports[i] % 8);
-	}
-	return guest_message_send(keeper->guest.fd, &writer, NULL, 0);
+	r = guest_message_send(keeper->guest.fd, &writer, NULL, 0);
+	if (r < 0)
+		network.order.serial = 0;
+	return r;
+}
+
+/*
+ * Security: the guest may be a liar, and a box that is paused answers nothing. So rules which need nothing of
+ * it never wait for it, and take the place of those that do.
+ */
+static int make_way(struct keeper *keeper, const uint32_t *fresh, uint32_t n, struct fault *fault)
+{
+	bool is_ahead = network.order.serial != 0;
+
+	for (uint32_t i = 0; i < n && is_ahead; i++)
+		is_ahead = is_ordered(fresh[i]);
+	if ((network.change.serial && (n > 0 || network.change.sent)) ||
+		(n > 0 && network.order.serial && !is_ahead))
+		return fault_set(
+			fault, ABOX_E_BUSY, 0, "network", "another change of the rules is being made");
+	if (network.change.serial)
+		change_fail(keeper, ABOX_E_CANCELED, "network", "a later change came while the box took its time");
+	return 0;
 }
 
 int network_rules(struct keeper *keeper, struct request *request, struct fault *fault)
 {
 	uint8_t cut = unpack_u8(&request->body);
 	uint32_t n = unpack_count(&request->body, 4), n_new = 0, fresh[CELL_PORTS_MAX];
-	struct waiter *waiter;
+	struct waiter *waiter = NULL;
 	int r = check_network(keeper, fault);
 
 	if (r < 0)
@@ -608,28 +729,53 @@ int network_rules(struct keeper *keeper, struct request *request, struct fault *
 	}
 	if (!unpack_done(&request->body) || n > CELL_PORTS_MAX || request->n_fds != 2)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "request", "not a change of rules");
-	if (network.rules_fd >= 0 || network.json_fd >= 0)
-		return fault_set(
-			fault, ABOX_E_BUSY, 0, "network", "another change of the rules is being made");
-	r = wait_for(request, ++network.serial, &waiter, fault);
+	r = make_way(keeper, fresh, n_new, fault);
+	if (r == 0 && n_new > 0 && !network.order.serial && order_ports(keeper, fresh, n_new) < 0)
+		return fault_set(fault, ABOX_E_GONE, 0, "guest", "cannot be reached");
+	if (r == 0)
+		r = wait_for(request, ++network.serial, &waiter, fault);
 	if (r < 0)
 		return r;
-	network.rules_fd = steal_fd(request->fds[0]);
-	network.json_fd = steal_fd(request->fds[1]);
-	network.rules_serial = network.serial;
-	network.cut = cut;
+	network.change.serial = network.serial;
+	network.change.rules_fd = steal_fd(request->fds[0]);
+	network.change.json_fd = steal_fd(request->fds[1]);
+	network.change.cut = cut;
+	network.change.sent = false;
+	network.change.deadline_usec = clock_deadline(clock_monotonic_usec(), ANSWER_USEC);
 	if (n_new == 0)
-		send_rules(keeper, network.serial);
-	else if (order_ports(keeper, network.serial, fresh, n_new) < 0)
-		return fault_set(fault, ABOX_E_GONE, 0, "guest", "cannot be reached");
+		send_rules(keeper);
 	return 0;
+}
+
+uint64_t network_next(void)
+{
+	return network.change.serial ? network.change.deadline_usec : UINT64_MAX;
+}
+
+void network_late(struct keeper *keeper, uint64_t now)
+{
+	if (now < network_next())
+		return;
+	/* what has come, and was not looked at yet */
+	while (network.change.sent && keeper->egress.fd >= 0 && take_message(keeper, 0, NULL) > 0)
+		;
+	if (!network.change.serial)
+		return;
+	if (!network.change.sent) {
+		change_fail(keeper, ABOX_E_TIMEOUT, "guest", "the box does not listen at the new ports in time");
+		return;
+	}
+	/* Security: rules that were asked for are not in force. An egress that takes none carries nothing. */
+	change_fail(keeper, ABOX_E_TIMEOUT, "egress", "it does not take the rules, and is ended");
+	pidfd_signal(keeper->egress_pidfd, SIGKILL);
+	egress_lost(keeper);
 }
 
 int network_publish(struct keeper *keeper, struct request *request, struct fault *fault)
 {
 	struct flat_publish wish = { .port = unpack_u32(&request->body),
 		.host_port = unpack_u32(&request->body) };
-	struct waiter *waiter;
+	struct waiter *waiter = NULL;
 	uint32_t id;
 	int r = check_network(keeper, fault);
 
@@ -651,7 +797,7 @@ int network_unpublish(struct keeper *keeper, struct request *request, struct fau
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	uint32_t id = unpack_u32(&request->body);
-	struct waiter *waiter;
+	struct waiter *waiter = NULL;
 	int r = check_network(keeper, fault);
 
 	if (r < 0)

@@ -27,6 +27,10 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault);
 int network_run(struct keeper *keeper, struct fault *fault); /* served; ports published */
 int network_undo(struct keeper *keeper, struct fault *fault);
 
+/* clocks.c */
+uint64_t network_next(void); /* UINT64_MAX: nothing is waited for */
+void network_late(struct keeper *keeper, uint64_t now);
+
 /* link.c: what the guest says about sockets. 0; negative ends the start of the box */
 int network_take(struct keeper *keeper, struct guest_message *message, struct fault *fault);
 
