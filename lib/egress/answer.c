@@ -30,6 +30,8 @@ static const char *phrase_of(unsigned int status)
 	switch (status) {
 	case 400:
 		return "Bad Request";
+	case 413:
+		return "Content Too Large";
 	case 417:
 		return "Expectation Failed";
 	case 431:
@@ -158,6 +160,10 @@ static const char *objection(struct connection *connection)
 
 	if (answer->status == 101 && (!exchange->upgrade || !http_is(answer->upgrade, "websocket")))
 		return "the server changes to another protocol unasked";
+	/* Security: a value could be read in halves that nobody recognizes. It was not asked
+	 * for: that is taken out of requests that get a credential. */
+	if (exchange->scrub.n > 0 && answer->status == 206)
+		return "the server's answer is a part, and could hold a part of the credential";
 	/* Security: what cannot be read cannot be scrubbed. */
 	if (exchange->scrub.n > 0 && coding && !http_is(coding->value, "identity") &&
 		answer->framing != HTTP_NONE)

@@ -12,6 +12,7 @@
 
 #include "base/fault.h"
 #include "base/map.h"
+#include "base/pack.h"
 #include "base/strings.h"
 #include "egress/buffer.h"
 #include "egress/hello.h"
@@ -25,6 +26,9 @@
 #define ADDRESSES_MAX 16
 #define ATTEMPTS_MAX 4
 #define SECRET_MAX 8192
+#define SIGN_FIELDS_MAX 16 /* of what a signer adds */
+#define HELD_MAX (8U << 20) /* of one body, before it is sent; */
+#define HELD_ALL_MAX (64U << 20) /* of all at a time */
 
 enum {
 	HELLO_USEC = 10 * 1000000, /* a client says who it wants within this time */
@@ -34,6 +38,7 @@ enum {
 	STAGGER_USEC = 250 * 1000, /* before the next address is tried besides */
 	LINGER_USEC = 2 * 1000000, /* for a client to take its last answer */
 	CREDENTIAL_USEC = 30 * 1000000,
+	BODY_USEC = 60 * 1000000, /* for the next bytes of a body that is held */
 	PROXY_LOOKUP_USEC = 2 * 1000000,
 };
 #define IDLE_USEC (600ULL * 1000000) /* kept alive between requests */
@@ -125,6 +130,7 @@ struct egress {
 	uint64_t next_usec; /* no deadline is earlier */
 	uint64_t now_usec;
 	uint64_t accepted, denied, capped, sent, received;
+	size_t held_bytes; /* of bodies that wait to be sent */
 
 	struct listener *listeners;
 	struct question *lookups, *asks, *wants;
@@ -204,7 +210,7 @@ bool step_exchange(struct connection *connection);
 void exchange_deny(struct connection *connection);
 
 /* scrub.c: an injected value does not come back */
-#define SCRUB_PATTERNS 6
+#define SCRUB_PATTERNS (8 + 2 * SIGN_FIELDS_MAX)
 struct scrub {
 	struct buffer patterns[SCRUB_PATTERNS];
 	size_t n;
@@ -218,7 +224,20 @@ void scrub_clear(struct scrub *scrub);
 /* What may go on of data is added to out; with `end` all of it. False: no memory. */
 bool scrub_pass(struct scrub *scrub, const char *data, size_t len, bool end, struct buffer *out);
 size_t scrub_held(const struct scrub *scrub);
+/* How many bytes at the end of data could be the beginning of a pattern, which is not whole there. */
+size_t tail_of(const char *data, size_t len, const char *pattern, size_t n);
 bool scrub_once(const struct scrub *scrub, char *data, size_t len);
+
+/* swap.c: placeholders in bodies */
+struct swap {
+	const char *placeholder; /* NULL: nothing is swapped */
+	struct buffer value; /* as this kind of body writes it */
+	struct buffer held; /* the end of what came, which may be the beginning of one */
+};
+bool swap_set(struct swap *swap, const char *placeholder, struct http_text type, const char *value, size_t len);
+void swap_clear(struct swap *swap);
+/* As scrub_pass(), but lengths change. */
+bool swap_pass(struct swap *swap, const char *data, size_t len, bool end, struct buffer *out);
 
 /* inject.c */
 struct injection {
@@ -226,15 +245,26 @@ struct injection {
 	size_t secret_len;
 	char *value; /* what is put into the request */
 	size_t value_len;
+	struct http_field fields[SIGN_FIELDS_MAX]; /* instead: those that a signer made, in `text` */
+	size_t n_fields;
+	char *text;
+	size_t text_len;
 };
+bool injection_is_set(const struct injection *injection);
+bool add_percent(struct buffer *out, const char *value, size_t len);
 void minter_ready(struct egress *egress, struct watch *watch, uint32_t events);
 /* Asks for the credential of the connection's verdict; exchange_credential() is told. False: cannot be asked.
  */
 bool injection_ask(struct connection *connection);
 void exchange_credential(struct connection *connection, const char *secret, size_t len, const char *why);
+void exchange_signed(struct connection *connection, struct pack_reader *reader);
+/* Its request as a signer sees it: everything but the name of the credential. False: no memory, or too much. */
+bool exchange_pack(struct connection *connection, const struct rules_credential *credential, struct pack_writer *writer);
 /* NULL, or why this value cannot be used. */
 const char *injection_set(struct injection *injection, const struct rules_credential *credential,
 	const char *secret, size_t len);
+/* The same for the fields of a MINTER_SIGNED. */
+const char *injection_set_fields(struct injection *injection, struct pack_reader *reader);
 void injection_clear(struct injection *injection);
 /* The parts of a request, as they are to be sent; a new form of the value goes to the scrub as well. False:
  * no memory, or more forms than can be looked for. */

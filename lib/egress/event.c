@@ -259,7 +259,7 @@ void event_request(struct connection *connection, const struct http_head *head, 
 	add_string(&body, "method", connection->exchange->method);
 	add_path(&body, head->path);
 	text_printf(&body, ",\"status\":%u", status);
-	if (connection->exchange->injection.value)
+	if (injection_is_set(&connection->exchange->injection))
 		add_string(&body, "credential", connection->verdict.credential->name);
 	tell(connection->egress, "net.allow", &body);
 }

@@ -11,18 +11,27 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/digest.h"
+
 #define OUT_MAX (256 * 1024) /* then the other side is waited for */
 
 /* -- life -- */
 
-static void request_clear(struct exchange *exchange)
+static void request_clear(struct connection *connection)
 {
+	struct exchange *exchange = connection->exchange;
+
 	if (exchange->text)
 		explicit_bzero(exchange->text, exchange->text_len);
 	free(exchange->text);
 	exchange->text = NULL;
 	injection_clear(&exchange->injection);
 	scrub_clear(&exchange->scrub);
+	swap_clear(&exchange->swap);
+	buffer_clear(&exchange->held, true);
+	connection->egress->held_bytes -= exchange->held_bytes;
+	exchange->held_bytes = 0;
+	exchange->holds = false;
 	http_body_clear(&exchange->up);
 	http_body_clear(&exchange->down);
 }
@@ -31,7 +40,7 @@ void exchange_free(struct connection *connection)
 {
 	if (!connection->exchange)
 		return;
-	request_clear(connection->exchange);
+	request_clear(connection);
 	free(connection->exchange);
 	connection->exchange = NULL;
 }
@@ -51,7 +60,7 @@ void exchange_next(struct connection *connection)
 {
 	struct exchange *exchange = connection->exchange;
 
-	request_clear(exchange);
+	request_clear(connection);
 	exchange->phase = PHASE_HEAD;
 	exchange->scanned = exchange->answer_scanned = 0;
 	exchange->up_done = exchange->down_done = exchange->answered = exchange->upgrade = false;
@@ -148,6 +157,8 @@ static bool add_framing(struct exchange *exchange, struct buffer *out)
 {
 	const struct http_head *request = &exchange->request;
 
+	if (exchange->holds)
+		return add_format(out, "Content-Length: %llu\r\n", buffer_len(&exchange->held));
 	if (request->framing == HTTP_CHUNKED)
 		return add_text(out, "Transfer-Encoding: chunked\r\n");
 	if (request->framing == HTTP_LENGTH)
@@ -158,7 +169,25 @@ static bool add_framing(struct exchange *exchange, struct buffer *out)
 /* The credential of the verdict, where one is put in. */
 static const struct rules_credential *credential_of(struct connection *connection)
 {
-	return connection->exchange->injection.value ? connection->verdict.credential : NULL;
+	return injection_is_set(&connection->exchange->injection) ? connection->verdict.credential : NULL;
+}
+
+/* Security: of an answer in parts, as of one in a coding, the value could not be taken out. */
+static bool asks_for_parts(const struct http_field *field)
+{
+	return http_is(field->name, "accept-encoding") || http_is(field->name, "range") ||
+	       http_is(field->name, "if-range");
+}
+
+static bool add_signature(const struct injection *injection, struct buffer *out)
+{
+	for (size_t i = 0; i < injection->n_fields; i++)
+		if (!buffer_add(out, injection->fields[i].name.data, injection->fields[i].name.len) ||
+			!add_text(out, ": ") ||
+			!buffer_add(out, injection->fields[i].value.data, injection->fields[i].value.len) ||
+			!add_text(out, "\r\n"))
+			return false;
+	return true;
 }
 
 static bool write_head(struct connection *connection)
@@ -177,8 +206,8 @@ static bool write_head(struct connection *connection)
 		const struct http_field *field = &request->fields[i];
 
 		if (field->hop || http_is(field->name, "host") ||
-			(credential && http_is(field->name, "accept-encoding")) ||
-			(http_is(field->name, "expect") && request->framing == HTTP_NONE))
+			(credential && asks_for_parts(field)) ||
+			(http_is(field->name, "expect") && (request->framing == HTTP_NONE || exchange->holds)))
 			continue;
 		if (!injection_field(&exchange->injection, credential, field, &exchange->scrub, out, &used))
 			return false;
@@ -188,7 +217,8 @@ static bool write_head(struct connection *connection)
 			!buffer_add(out, exchange->injection.value, exchange->injection.value_len) ||
 			!add_text(out, "\r\n")))
 		return false;
-	if (credential && !add_text(out, "Accept-Encoding: identity\r\n"))
+	if (!add_signature(&exchange->injection, out) ||
+		(credential && !add_text(out, "Accept-Encoding: identity\r\n")))
 		return false;
 	if (exchange->upgrade && (!add_text(out, "Connection: upgrade\r\nUpgrade: ") ||
 					 !buffer_add(out, request->upgrade.data, request->upgrade.len) ||
@@ -203,11 +233,12 @@ static void activate(struct connection *connection)
 
 	connection->step = step_exchange;
 	connection_deadline(connection, UINT64_MAX, NULL);
-	http_body_init(&exchange->up, exchange->request.framing, exchange->request.length);
+	if (!exchange->holds)
+		http_body_init(&exchange->up, exchange->request.framing, exchange->request.length);
 	exchange->up_done = exchange->request.framing == HTTP_NONE;
 	exchange->received_before = connection->server.received;
-	connection->server.out.secret = exchange->injection.value != NULL;
-	if (exchange->injection.value)
+	connection->server.out.secret = injection_is_set(&exchange->injection);
+	if (connection->server.out.secret)
 		event_credential(connection, connection->verdict.credential->name, "credential.use");
 	if (!write_head(connection)) {
 		connection_reset(connection);
@@ -274,32 +305,144 @@ static void deny(struct connection *connection, unsigned int status, const char 
 		status == 403 && exchange->request.framing == HTTP_NONE && exchange->request.keep_alive);
 }
 
-void exchange_credential(struct connection *connection, const char *secret, size_t len, const char *why)
+/* What is to be looked for in the answer: every form in which the value leaves. */
+static bool scrub_signature(struct exchange *exchange)
+{
+	scrub_clear(&exchange->scrub);
+	for (size_t i = 0; i < exchange->injection.n_fields; i++)
+		if (!scrub_also(&exchange->scrub, exchange->injection.fields[i].value.data,
+			    exchange->injection.fields[i].value.len))
+			return false;
+	return true;
+}
+
+/* The body that is there, or will come, with the value where its placeholder stands. */
+static bool swap_body(struct connection *connection)
 {
 	struct exchange *exchange = connection->exchange;
-	const struct rules_credential *credential = connection->verdict.credential;
+	const struct http_field *type = http_find(&exchange->request, "content-type");
+	struct buffer swapped = { .secret = true };
+
+	if (!connection->verdict.swap_bodies || exchange->request.framing == HTTP_NONE)
+		return true;
+	if (!swap_set(&exchange->swap, connection->verdict.credential->placeholder,
+		    type ? type->value : (struct http_text){ "", 0 }, exchange->injection.secret,
+		    exchange->injection.secret_len) ||
+		!scrub_also(&exchange->scrub, buffer_at(&exchange->swap.value), buffer_len(&exchange->swap.value)))
+		return false;
+	if (!exchange->holds)
+		return true;
+	if (!swap_pass(&exchange->swap, buffer_at(&exchange->held), buffer_len(&exchange->held), true, &swapped)) {
+		buffer_clear(&swapped, true);
+		return false;
+	}
+	buffer_clear(&exchange->held, false);
+	exchange->held = swapped;
+	return true;
+}
+
+/* The credential is there, or `why` it is not. */
+static void injected(struct connection *connection, const char *why)
+{
+	struct exchange *exchange = connection->exchange;
+	const char *name = connection->verdict.credential->name;
 	char reason[512];
 
-	if (!exchange || exchange->phase != PHASE_WAIT || !credential)
-		return;
-	if (!why)
-		why = injection_set(&exchange->injection, credential, secret, len);
-	if (!why && !scrub_set(&exchange->scrub, exchange->injection.secret, exchange->injection.secret_len,
-			    exchange->injection.value, exchange->injection.value_len))
-		why = "no memory";
-	if (why) {
-		snprintf(reason, sizeof(reason), "credential '%.128s' cannot be used: %.256s",
-			credential->name, why);
+	if (!why) {
+		send_request(connection);
+	} else {
+		snprintf(reason, sizeof(reason), "credential '%.128s' cannot be used: %.256s", name, why);
 		for (char *p = reason; *p; p++)
 			if ((unsigned char)*p < 0x20 || *p == 0x7f)
 				*p = ' ';
-		event_credential(connection, credential->name, "credential.fail");
+		injection_clear(&exchange->injection);
+		event_credential(connection, name, "credential.fail");
 		deny(connection, 403, connection->verdict.place, reason);
-	} else {
-		send_request(connection);
 	}
 	if (!connection->dead)
 		connection_wake(connection);
+}
+
+static bool waits(const struct connection *connection)
+{
+	const struct exchange *exchange = connection->exchange;
+
+	return exchange && exchange->phase == PHASE_WAIT && connection->verdict.credential;
+}
+
+void exchange_credential(struct connection *connection, const char *secret, size_t len, const char *why)
+{
+	struct exchange *exchange = connection->exchange;
+
+	if (!waits(connection))
+		return;
+	if (!why && connection->verdict.credential->inject == RULES_INJECT_SIGN)
+		why = "it was not signed";
+	if (!why)
+		why = injection_set(&exchange->injection, connection->verdict.credential, secret, len);
+	if (!why && (!scrub_set(&exchange->scrub, exchange->injection.secret, exchange->injection.secret_len,
+			     exchange->injection.value, exchange->injection.value_len) ||
+			    !swap_body(connection)))
+		why = "no memory";
+	injected(connection, why);
+}
+
+void exchange_signed(struct connection *connection, struct pack_reader *reader)
+{
+	struct exchange *exchange = connection->exchange;
+	const char *why = NULL;
+
+	if (!waits(connection))
+		return;
+	if (connection->verdict.credential->inject != RULES_INJECT_SIGN)
+		why = "it was signed, which nobody wanted";
+	if (!why)
+		why = injection_set_fields(&exchange->injection, reader);
+	if (!why && !scrub_signature(exchange))
+		why = "no memory";
+	injected(connection, why);
+}
+
+bool exchange_pack(struct connection *connection, const struct rules_credential *credential, struct pack_writer *writer)
+{
+	struct exchange *exchange = connection->exchange;
+	const struct http_head *request = &exchange->request;
+	struct buffer host = { 0 };
+	uint8_t digest[DIGEST_BYTES];
+	uint32_t n = 0;
+	bool good;
+
+	good = add_host(connection, &host) &&
+	       digest_sha256(buffer_at(&exchange->held), buffer_len(&exchange->held), digest) == 0;
+	pack_string(writer, exchange->method);
+	/* "Host: NAME\r\n", as it will be sent */
+	pack_bytes(writer, buffer_at(&host) + 6, good ? buffer_len(&host) - 8 : 0);
+	buffer_clear(&host, false);
+	pack_u32(writer, connection->target.port);
+	pack_u8(writer, connection->tls);
+	pack_bytes(writer, request->path.data, request->path.len);
+	pack_bytes(writer, request->query.data ? request->query.data : "", request->query.len);
+	for (int way = 0; way < 2; way++) {
+		if (way == 1)
+			pack_u32(writer, n);
+		for (size_t i = 0; i < request->n_fields; i++) {
+			const struct http_field *field = &request->fields[i];
+			size_t k = 0;
+
+			while (credential->sign[k] && !http_is(field->name, credential->sign[k]))
+				k++;
+			if (!credential->sign[k] || field->hop || asks_for_parts(field))
+				continue;
+			n += way == 0;
+			if (way == 1) {
+				pack_bytes(writer, field->name.data, field->name.len);
+				pack_bytes(writer, field->value.data, field->value.len);
+			}
+		}
+	}
+	pack_u64(writer, buffer_len(&exchange->held));
+	pack_bytes(writer, digest, sizeof(digest));
+	return good;
 }
 
 static void credential_late(struct connection *connection)
@@ -315,6 +458,107 @@ static bool wants_websocket(const struct http_head *request)
 {
 	return request->upgrade.len > 0 && http_is(request->upgrade, "websocket") && request->minor == 1 &&
 	       request->framing == HTTP_NONE && http_is(request->method, "GET");
+}
+
+static void ask(struct connection *connection)
+{
+	connection->exchange->phase = PHASE_WAIT;
+	connection_deadline(connection, CREDENTIAL_USEC, credential_late);
+	if (!injection_ask(connection))
+		exchange_credential(connection, NULL, 0, "nobody is there to mint it");
+}
+
+/* -- a body that must be known before its head is sent -- */
+
+static void body_late(struct connection *connection)
+{
+	deny(connection, 403, "http", "a body that did not come to its end in time");
+}
+
+static bool hold_more(struct connection *connection, uint64_t len)
+{
+	struct exchange *exchange = connection->exchange;
+
+	if (len > HELD_MAX - exchange->held_bytes) {
+		deny(connection, 413, "http", "a body that is too long to be held until it is whole");
+		return false;
+	}
+	if (len > HELD_ALL_MAX - connection->egress->held_bytes) {
+		deny(connection, 403, "http", "too many bodies are held at a time");
+		return false;
+	}
+	exchange->held_bytes += len;
+	connection->egress->held_bytes += len;
+	return true;
+}
+
+static void hold(struct connection *connection)
+{
+	struct exchange *exchange = connection->exchange;
+	const struct http_head *request = &exchange->request;
+
+	if (request->framing == HTTP_LENGTH && !hold_more(connection, request->length))
+		return;
+	exchange->holds = true;
+	exchange->phase = PHASE_BODY;
+	http_body_init(&exchange->up, request->framing, request->length);
+	connection_deadline(connection, BODY_USEC, body_late);
+	if (request->expects_continue && !add_text(&connection->client.out, "HTTP/1.1 100 Continue\r\n\r\n"))
+		connection_reset(connection);
+}
+
+static bool step_body(struct connection *connection)
+{
+	struct exchange *exchange = connection->exchange;
+	struct end *client = &connection->client;
+	struct http_text payload;
+	enum http_answer answer;
+	size_t used;
+	ssize_t n;
+
+	if (end_flush(client) < 0) {
+		connection_reset(connection);
+		return false;
+	}
+	answer = http_body_feed(&exchange->up, buffer_at(&client->in), buffer_len(&client->in), &used, &payload);
+	if (answer == HTTP_DATA) {
+		if (exchange->request.framing == HTTP_CHUNKED && !hold_more(connection, payload.len))
+			return true;
+		if (!buffer_add(&exchange->held, payload.data, payload.len)) {
+			connection_reset(connection);
+			return false;
+		}
+	}
+	buffer_take(&client->in, used);
+	if (answer == HTTP_DATA)
+		return true;
+	if (answer == HTTP_BAD) {
+		deny(connection, 400, "http", exchange->up.refused);
+		return true;
+	}
+	if (answer == HTTP_END) {
+		ask(connection);
+		return true;
+	}
+	n = end_fill(client, OUT_MAX);
+	if (n == -EAGAIN)
+		return false;
+	if (n <= 0) {
+		connection_reset(connection);
+		return false;
+	}
+	connection_deadline(connection, BODY_USEC, body_late);
+	return true;
+}
+
+/* Of a chunked body placeholders are swapped as it goes by; one whose length has been said is known first. */
+static bool must_hold(const struct connection *connection)
+{
+	enum http_framing framing = connection->exchange->request.framing;
+
+	return connection->verdict.credential->inject == RULES_INJECT_SIGN
+		       ? framing != HTTP_NONE
+		       : connection->verdict.swap_bodies && framing == HTTP_LENGTH;
 }
 
 static void admit(struct connection *connection)
@@ -336,17 +580,17 @@ static void admit(struct connection *connection)
 	/* Security: the box chooses the port, and without TLS anybody on the way would read it. */
 	if (!connection->tls && !verdict->plain) {
 		deny(connection, 403, verdict->place,
-			"no credential is sent without TLS, unless the rule names a port that is not 443");
+			"no credential is sent without TLS, unless the rule says \"plain\"");
 		return;
 	}
 	if (verdict->require && injection_brought(verdict->credential, &exchange->request)) {
 		deny(connection, 403, verdict->place, "the request brings a credential of its own");
 		return;
 	}
-	exchange->phase = PHASE_WAIT;
-	connection_deadline(connection, CREDENTIAL_USEC, credential_late);
-	if (!injection_ask(connection))
-		exchange_credential(connection, NULL, 0, "nobody is there to mint it");
+	if (must_hold(connection))
+		hold(connection);
+	else
+		ask(connection);
 }
 
 /* Security: what is judged is what the server will see. A field that is for this connection only, or that
@@ -454,6 +698,40 @@ static bool step_head(struct connection *connection)
 
 /* -- the body of the request -- */
 
+static int put_chunk(struct connection *connection, const char *data, size_t len)
+{
+	struct buffer *out = &connection->server.out;
+
+	if (len == 0)
+		return 1;
+	return add_format(out, "%llx\r\n", len) && buffer_add(out, data, len) && add_text(out, "\r\n") ? 1 : -1;
+}
+
+/* A piece of a chunked body in which placeholders are swapped. */
+static int put_swapped(struct connection *connection, struct http_text payload, bool end)
+{
+	struct exchange *exchange = connection->exchange;
+	struct buffer piece = { .secret = true };
+	int r = -1;
+
+	if (swap_pass(&exchange->swap, payload.data, payload.len, end, &piece))
+		r = put_chunk(connection, buffer_at(&piece), buffer_len(&piece));
+	buffer_clear(&piece, true);
+	return r;
+}
+
+static int up_held(struct connection *connection)
+{
+	struct exchange *exchange = connection->exchange;
+	size_t len = MIN(buffer_len(&exchange->held), (size_t)OUT_MAX);
+
+	if (!buffer_add(&connection->server.out, buffer_at(&exchange->held), len))
+		return -1;
+	buffer_take(&exchange->held, len);
+	exchange->up_done = buffer_len(&exchange->held) == 0;
+	return 1;
+}
+
 static int up(struct connection *connection)
 {
 	struct exchange *exchange = connection->exchange;
@@ -472,14 +750,18 @@ static int up(struct connection *connection)
 		return 0;
 	if (exchange->down_done)
 		return 0; /* answered already: the rest is not wanted */
+	if (exchange->holds)
+		return up_held(connection);
 	answer = http_body_feed(
 		&exchange->up, buffer_at(&client->in), buffer_len(&client->in), &used, &payload);
 	if (answer == HTTP_DATA) {
-		bool chunked = exchange->request.framing == HTTP_CHUNKED;
-
-		if ((chunked && !add_format(&server->out, "%llx\r\n", payload.len)) ||
-			!buffer_add(&server->out, payload.data, payload.len) ||
-			(chunked && !buffer_add(&server->out, "\r\n", 2)))
+		if (exchange->swap.placeholder)
+			r = put_swapped(connection, payload, false);
+		else if (exchange->request.framing == HTTP_CHUNKED)
+			r = put_chunk(connection, payload.data, payload.len);
+		else
+			r = buffer_add(&server->out, payload.data, payload.len) ? 1 : -1;
+		if (r < 0)
 			return -1;
 		buffer_take(&client->in, used);
 		return 1;
@@ -489,6 +771,8 @@ static int up(struct connection *connection)
 		exchange->up_done = true;
 		if (exchange->request.framing != HTTP_CHUNKED)
 			return 1;
+		if (exchange->swap.placeholder && put_swapped(connection, (struct http_text){ "", 0 }, true) < 0)
+			return -1;
 		return add_text(&server->out, "0\r\n") &&
 				       buffer_add(&server->out, exchange->up.trailer,
 					       exchange->up.trailer_len) &&
@@ -565,6 +849,8 @@ bool step_exchange(struct connection *connection)
 		return step_accept(connection);
 	case PHASE_HEAD:
 		return step_head(connection);
+	case PHASE_BODY:
+		return step_body(connection);
 	case PHASE_WAIT:
 		if (connection->client.broken)
 			connection_reset(connection);

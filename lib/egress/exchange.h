@@ -8,6 +8,7 @@
 enum phase {
 	PHASE_ACCEPT = 0, /* TLS with the client */
 	PHASE_HEAD,
+	PHASE_BODY, /* the body is held until it is whole */
 	PHASE_WAIT, /* for a credential or the server */
 	PHASE_ACTIVE,
 };
@@ -25,6 +26,10 @@ struct exchange {
 	struct injection injection;
 	struct http_body up;
 	bool up_done, upgrade;
+	bool holds; /* the body is in `held`, whole when the request is sent */
+	struct buffer held;
+	size_t held_bytes; /* counted in the egress's */
+	struct swap swap;
 
 	/* the answer */
 	struct http_head answer;

@@ -19,7 +19,9 @@
 bool injection_ask(struct connection *connection)
 {
 	struct egress *egress = connection->egress;
+	const struct rules_credential *credential = connection->verdict.credential;
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	bool signs = credential->inject == RULES_INJECT_SIGN;
 	struct question *question;
 
 	if (egress->minter.fd < 0)
@@ -29,10 +31,11 @@ bool injection_ask(struct connection *connection)
 		return false;
 	question->serial = ++egress->serial;
 	question->connection = connection;
-	pack_u32(&writer, MINTER_ASK);
+	pack_u32(&writer, signs ? MINTER_SIGN : MINTER_ASK);
 	pack_u32(&writer, question->serial);
-	pack_string(&writer, connection->verdict.credential->name);
-	if (writer.failed || socket_send_until(egress->minter.fd, writer.data, writer.len, NULL, 0, 0) < 0) {
+	pack_string(&writer, credential->name);
+	if ((signs && !exchange_pack(connection, credential, &writer)) || writer.failed ||
+		writer.len > MINTER_PACKET_MAX - 4096 || socket_send_until(egress->minter.fd, writer.data, writer.len, NULL, 0, 0) < 0) {
 		free(question);
 		return false;
 	}
@@ -61,7 +64,7 @@ static void answered(struct egress *egress, uint8_t *buffer, size_t len)
 	struct question **link = &egress->asks, *question;
 	struct connection *connection;
 	size_t secret_len;
-	const char *secret = unpack_bytes(&reader, &secret_len);
+	const char *secret;
 
 	while (*link && (*link)->serial != serial)
 		link = &(*link)->next;
@@ -73,6 +76,11 @@ static void answered(struct egress *egress, uint8_t *buffer, size_t len)
 	free(question);
 	if (!connection)
 		return;
+	if (type == MINTER_SIGNED) {
+		exchange_signed(connection, &reader);
+		return;
+	}
+	secret = unpack_bytes(&reader, &secret_len);
 	if (type == MINTER_SECRET && unpack_done(&reader))
 		exchange_credential(connection, secret, secret_len, NULL);
 	else /* the text says why, and names no value */
@@ -100,8 +108,11 @@ void injection_clear(struct injection *injection)
 		explicit_bzero(injection->secret, injection->secret_len);
 	if (injection->value)
 		explicit_bzero(injection->value, injection->value_len);
+	if (injection->text)
+		explicit_bzero(injection->text, injection->text_len);
 	free(injection->secret);
 	free(injection->value);
+	free(injection->text);
 	*injection = (struct injection){ 0 };
 }
 
@@ -127,24 +138,32 @@ static char *base64(const char *user, const char *secret, size_t len, const char
 	return NULL;
 }
 
-static char *percent(const char *secret, size_t len, size_t *retlen)
+bool add_percent(struct buffer *out, const char *value, size_t len)
 {
 	static const char digits[] = "0123456789ABCDEF";
-	char *text = malloc(len * 3 + 1), *p = text;
 
-	for (size_t i = 0; text && i < len; i++) {
-		unsigned char c = (unsigned char)secret[i];
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)value[i];
+		char text[3] = { '%', digits[c >> 4], digits[c & 15] };
+		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			     strchr("-._~", c);
 
-		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			strchr("-._~", c)) {
-			*p++ = (char)c;
-		} else {
-			*p++ = '%';
-			*p++ = digits[c >> 4];
-			*p++ = digits[c & 15];
-		}
+		if (!buffer_add(out, plain ? value + i : text, plain ? 1 : sizeof(text)))
+			return false;
 	}
-	*retlen = text ? (size_t)(p - text) : 0;
+	return true;
+}
+
+static char *percent(const char *secret, size_t len, size_t *retlen)
+{
+	struct buffer out = { .secret = true };
+	char *text = add_percent(&out, secret, len) ? malloc(buffer_len(&out) + 1) : NULL;
+
+	if (text) {
+		memcpy(text, buffer_at(&out), buffer_len(&out));
+		*retlen = buffer_len(&out);
+	}
+	buffer_clear(&out, true);
 	return text;
 }
 
@@ -185,6 +204,64 @@ const char *injection_set(struct injection *injection, const struct rules_creden
 	else
 		injection->value = prefixed("Bearer ", secret, len, &injection->value_len);
 	return injection->value ? NULL : "no memory";
+}
+
+bool injection_is_set(const struct injection *injection)
+{
+	return injection->value || injection->n_fields > 0;
+}
+
+/* Security: a signer adds fields; what frames the request, says whom it is for or how it is answered is ours. */
+static bool may_be_signed(struct http_text name)
+{
+	static const char *const ours[] = { "host", "content-length", "transfer-encoding", "connection", "keep-alive",
+		"upgrade", "te", "trailer", "expect", "accept-encoding", "range", "if-range" };
+
+	for (size_t i = 0; i < ELEMENTSOF(ours); i++)
+		if (http_is(name, ours[i]))
+			return false;
+	if (name.len >= 6 && strncasecmp(name.data, "proxy-", 6) == 0)
+		return false;
+	for (size_t i = 0; i < name.len; i++) {
+		char c = name.data[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-'))
+			return false;
+	}
+	return name.len > 0 && name.len <= 128;
+}
+
+const char *injection_set_fields(struct injection *injection, struct pack_reader *reader)
+{
+	uint32_t n = unpack_count(reader, 10);
+	const char *why = NULL;
+
+	injection_clear(injection);
+	if (n == 0 || n > SIGN_FIELDS_MAX)
+		return n ? "it made too many headers" : "it made no header";
+	injection->text_len = reader->len;
+	injection->text = malloc(reader->len);
+	if (!injection->text)
+		return "no memory";
+	memcpy(injection->text, reader->data, reader->len);
+	reader->data = (const uint8_t *)injection->text;
+	for (uint32_t i = 0; !why && i < n; i++) {
+		struct http_field *field = &injection->fields[i];
+
+		field->name.data = unpack_bytes(reader, &field->name.len);
+		field->value.data = unpack_bytes(reader, &field->value.len);
+		if (reader->failed || !may_be_signed(field->name))
+			why = "it made a header that is not its to make";
+		else if (field->value.len == 0 || field->value.len > SECRET_MAX)
+			why = "its value is empty or too long";
+		for (size_t k = 0; !why && k < field->value.len; k++)
+			if ((unsigned char)field->value.data[k] < 0x20 || field->value.data[k] == 0x7f)
+				why = "its value has a control character";
+	}
+	if (!why && !unpack_done(reader))
+		why = "its answer cannot be read";
+	injection->n_fields = why ? 0 : n;
+	return why;
 }
 
 /* -- into a request -- */
@@ -307,22 +384,34 @@ static char folded(char c)
 	return c >= 'A' && c <= 'Z' ? (char)(c | 32) : c;
 }
 
-static bool is_ours(const struct rules_credential *credential, struct http_text name)
+static bool is_same(struct http_text name, const char *other, size_t len)
 {
-	size_t len = strlen(credential->field);
-
-	if (credential->inject != RULES_INJECT_HEADER || name.len != len)
+	if (name.len != len)
 		return false;
 	for (size_t i = 0; i < len; i++)
-		if (folded(name.data[i]) != folded(credential->field[i]))
+		if (folded(name.data[i]) != folded(other[i]))
 			return false;
 	return true;
+}
+
+static bool is_ours(const struct rules_credential *credential, struct http_text name)
+{
+	return credential->inject == RULES_INJECT_HEADER &&
+	       is_same(name, credential->field, strlen(credential->field));
+}
+
+static bool is_signed(const struct injection *injection, struct http_text name)
+{
+	for (size_t i = 0; i < injection->n_fields; i++)
+		if (is_same(name, injection->fields[i].name.data, injection->fields[i].name.len))
+			return true;
+	return false;
 }
 
 bool injection_field(const struct injection *injection, const struct rules_credential *credential,
 	const struct http_field *field, struct scrub *scrub, struct buffer *out, bool *retused)
 {
-	if (injection->value && is_ours(credential, field->name))
+	if ((injection->value && is_ours(credential, field->name)) || is_signed(injection, field->name))
 		return true; /* ours comes instead */
 	if (!buffer_add(out, field->name.data, field->name.len) || !add_text(out, ": "))
 		return false;
@@ -358,6 +447,8 @@ bool injection_brought(const struct rules_credential *credential, const struct h
 		const struct http_field *field = &head->fields[i];
 
 		if (is_ours(credential, field->name))
+			return true;
+		if (credential->inject == RULES_INJECT_SIGN && http_is(field->name, "authorization"))
 			return true;
 		/* With a placeholder: a value in the usual place that is not it. (Basic hides it; that is
 		 * decoded later.) */

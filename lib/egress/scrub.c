@@ -90,12 +90,9 @@ static size_t open_end(const struct scrub *scrub, const char *data, size_t len)
 	size_t best = 0;
 
 	for (size_t i = 0; i < scrub->n; i++) {
-		const char *pattern = buffer_at(&scrub->patterns[i]);
-		size_t n = MIN(buffer_len(&scrub->patterns[i]) - 1, len);
+		size_t n = tail_of(data, len, buffer_at(&scrub->patterns[i]), buffer_len(&scrub->patterns[i]));
 
-		for (; n > best; n--)
-			if (data[len - n] == pattern[0] && memcmp(data + len - n, pattern, n) == 0)
-				best = n;
+		best = MAX(best, n);
 	}
 	return best;
 }

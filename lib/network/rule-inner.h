@@ -3,7 +3,7 @@
 #ifndef NETWORK_RULE_INNER_H
 #define NETWORK_RULE_INNER_H
 
-#define RULES_VERSION 1
+#define RULES_VERSION 2
 #define RULES_MAX 2048
 #define RULES_HOST_SERVICE "host.agentbox" /* the host's own loopback, where a rule names it */
 

@@ -5,7 +5,8 @@
  * Form: u32 version, u32 mode, u32 denied; u32 n credentials: {str name, u32 inject, u32 scheme, str field,
  * str user, str placeholder}; then deny and allow, each u32 n rules: {str host, bytes base of the cidr
  * (empty: none), u8 bits, u32 n ports: {u32}, strings methods, strings paths, pairs query, pairs headers, u8
- * refuse ECH, u32 credential (its index + 1), u8 require}.
+ * refuse ECH, u32 credential (its index + 1), u8 require, u8 plain,
+ * u8 swap bodies}.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,6 +101,8 @@ static void pack_rule(
 	pack_u8(writer, strcmp(spec_string(spec, "%s/%zu/ech", list, i), "refuse") == 0);
 	pack_u32(writer, deny ? 0 : credential_index(spec, spec_string(spec, "%s/%zu/credential", list, i)));
 	pack_u8(writer, deny ? 0 : spec_boolean(spec, "%s/%zu/require", list, i));
+	pack_u8(writer, deny ? 0 : spec_boolean(spec, "%s/%zu/plain", list, i));
+	pack_u8(writer, deny ? 0 : spec_boolean(spec, "%s/%zu/swap_bodies", list, i));
 }
 
 int rules_placeholder(const char *credential, char ret[RULES_PLACEHOLDER_BYTES])
@@ -130,6 +133,8 @@ static int pack_credential(struct pack_writer *writer, const abox_spec *spec, si
 			return r;
 	} else if (query) {
 		inject = RULES_INJECT_QUERY;
+	} else if (spec_has(spec, "/credentials/%zu/inject/sign", i)) {
+		inject = RULES_INJECT_SIGN;
 	}
 	pack_string(writer, name);
 	pack_u32(writer, inject);
@@ -137,6 +142,7 @@ static int pack_credential(struct pack_writer *writer, const abox_spec *spec, si
 	pack_string(writer, query ? query : header ? header : "Authorization");
 	pack_string(writer, spec_string(spec, "/credentials/%zu/inject/user", i));
 	pack_string(writer, placeholder);
+	pack_list(writer, spec, "/credentials", i, "inject/sign");
 	return 0;
 }
 

@@ -27,7 +27,7 @@ struct rule {
 	const char **paths;
 	struct pair *query, *headers;
 	uint32_t n_query, n_headers;
-	bool refuse_ech, require;
+	bool refuse_ech, require, plain, swap_bodies;
 	uint32_t credential; /* index + 1 */
 };
 
@@ -118,6 +118,8 @@ static void read_rule(struct pack_reader *reader, uint32_t n_credentials, struct
 	rule->refuse_ech = unpack_u8(reader);
 	rule->credential = unpack_u32(reader);
 	rule->require = unpack_u8(reader);
+	rule->plain = unpack_u8(reader);
+	rule->swap_bodies = unpack_u8(reader);
 	/* Security: a rule that names nothing would match everything. */
 	if ((!rule->host[0] && !rule->has_range) || rule->credential > n_credentials)
 		reader->failed = true;
@@ -138,7 +140,8 @@ static void read_credentials(struct pack_reader *reader, struct rules *rules)
 		credential->field = unpack_string(reader);
 		credential->user = unpack_string(reader);
 		credential->placeholder = unpack_string(reader);
-		if (credential->inject > RULES_INJECT_PLACEHOLDER || credential->scheme > RULES_RAW ||
+		credential->sign = read_list(reader);
+		if (credential->inject > RULES_INJECT_SIGN || credential->scheme > RULES_RAW ||
 			(credential->inject == RULES_INJECT_PLACEHOLDER && !credential->placeholder[0]))
 			reader->failed = true;
 	}
@@ -205,6 +208,8 @@ struct rules *rules_unref(struct rules *rules)
 		}
 		free(rules->lists[l]);
 	}
+	for (uint32_t i = 0; i < rules->n_credentials; i++)
+		free(rules->credentials[i].sign);
 	free(rules->credentials);
 	free(rules->data);
 	free(rules);
@@ -380,7 +385,7 @@ static void verdict_set(
 }
 
 static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enum rules_action action,
-	const struct rules_target *target, struct rules_verdict *ret)
+	struct rules_verdict *ret)
 {
 	const struct rule *rule = &rules->lists[list][i];
 	char place[RULES_PLACE_MAX];
@@ -392,8 +397,9 @@ static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enu
 	ret->rule = (int32_t)i;
 	ret->refuse_ech = rule->refuse_ech;
 	ret->upgrade = allows_upgrade(rule);
-	ret->plain = rule->n_ports > 0 && target->port != 443;
+	ret->plain = rule->plain;
 	ret->require = rule->require;
+	ret->swap_bodies = rule->swap_bodies;
 	if (rule->credential)
 		ret->credential = &rules->credentials[rule->credential - 1];
 }
@@ -430,7 +436,7 @@ void rules_judge_target(
 		if (!deny_matches(rule, target))
 			continue;
 		if (!has_conditions(rule)) {
-			verdict_of_rule(rules, DENY, i, RULES_DENY, target, ret);
+			verdict_of_rule(rules, DENY, i, RULES_DENY, ret);
 			return;
 		}
 		look = true;
@@ -441,7 +447,7 @@ void rules_judge_target(
 		if (!allow_matches(rule, target))
 			continue;
 		look = look || has_conditions(rule) || rule->credential;
-		verdict_of_rule(rules, ALLOW, i, look ? RULES_INSPECT : RULES_PASS, target, ret);
+		verdict_of_rule(rules, ALLOW, i, look ? RULES_INSPECT : RULES_PASS, ret);
 		return;
 	}
 	verdict_of_mode(rules, target, look ? RULES_INSPECT : RULES_PASS, ret);
@@ -460,7 +466,7 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 		const struct rule *rule = &rules->lists[DENY][i];
 
 		if (deny_matches(rule, target) && conditions_match(rule, request) != MATCH_NO) {
-			verdict_of_rule(rules, DENY, i, RULES_DENY, target, ret);
+			verdict_of_rule(rules, DENY, i, RULES_DENY, ret);
 			return;
 		}
 	}
@@ -471,7 +477,7 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 			continue;
 		host_known = true;
 		if (conditions_match(rule, request) == MATCH_YES) {
-			verdict_of_rule(rules, ALLOW, i, RULES_PASS, target, ret);
+			verdict_of_rule(rules, ALLOW, i, RULES_PASS, ret);
 			return;
 		}
 	}
@@ -498,7 +504,7 @@ bool rules_judge_address(const struct rules *rules, const struct rules_target *t
 			continue;
 		if (deny->host[0] && (!target->host || !match_host(deny->host, target->host)))
 			continue;
-		verdict_of_rule(rules, DENY, i, RULES_DENY, target, verdict);
+		verdict_of_rule(rules, DENY, i, RULES_DENY, verdict);
 		verdict->reason = "resolved to a denied address";
 		return false;
 	}

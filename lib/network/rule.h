@@ -38,6 +38,7 @@ enum rules_inject {
 	RULES_INJECT_HEADER = 0,
 	RULES_INJECT_QUERY = 1,
 	RULES_INJECT_PLACEHOLDER = 2,
+	RULES_INJECT_SIGN = 3, /* fields that the harness makes for each request */
 };
 enum rules_scheme {
 	RULES_BEARER = 0,
@@ -51,6 +52,7 @@ struct rules_credential {
 	const char *field; /* header or query parameter */
 	const char *user; /* of scheme basic, else "" */
 	const char *placeholder; /* the worthless value that the box has, else "" */
+	const char **sign; /* fields of the request that its signer is shown; NULL-ended */
 };
 
 struct rules;
@@ -85,7 +87,8 @@ struct rules_verdict {
 	char place[RULES_PLACE_MAX]; /* the rule that decided: "/network/allow/3"; "/network/mode" for none */
 	const char *reason; /* static text */
 	const struct rules_credential *credential; /* of an allowed request, or NULL; belongs to the rules */
-	bool plain; /* the rule names the port, and not 443: its credential goes there without TLS too */
+	bool plain; /* its credential goes there without TLS too */
+	bool swap_bodies; /* its placeholder is swapped in bodies too */
 	bool require; /* a request with a credential of its own is refused */
 	bool upgrade; /* the connection may become another protocol (WebSocket) */
 	bool refuse_ech; /* a TLS hello with ECH is refused */

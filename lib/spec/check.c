@@ -187,6 +187,17 @@ static int check_effect(const abox_spec *spec, size_t i, abox_error **reterr)
 	return 0;
 }
 
+/* Whether the credential of this name is swapped for a placeholder. */
+static bool is_swapped(const abox_spec *spec, const char *name)
+{
+	size_t n = spec_count(spec, "/credentials");
+
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(spec_string(spec, "/credentials/%zu/name", i), name) == 0)
+			return spec_has(spec, "/credentials/%zu/inject/placeholder", i);
+	return false;
+}
+
 static int check_allow_rule(const abox_spec *spec, size_t i, abox_error **reterr)
 {
 	const char *credential = spec_string(spec, "/network/allow/%zu/credential", i);
@@ -197,6 +208,12 @@ static int check_allow_rule(const abox_spec *spec, size_t i, abox_error **reterr
 	if (!credential && spec_boolean(spec, "/network/allow/%zu/require", i))
 		return refuse(spec, reterr, at("/network/allow/%zu/require", i),
 			"there is no credential to require", "add \"credential\"");
+	if (!credential && spec_boolean(spec, "/network/allow/%zu/plain", i))
+		return refuse(spec, reterr, at("/network/allow/%zu/plain", i),
+			"there is no credential that could go without TLS", "add \"credential\"");
+	if (spec_boolean(spec, "/network/allow/%zu/swap_bodies", i) && (!credential || !is_swapped(spec, credential)))
+		return refuse(spec, reterr, at("/network/allow/%zu/swap_bodies", i),
+			"there is no placeholder to swap", "name a credential with \"inject\": {\"placeholder\": ...}");
 	return check_effect(spec, i, reterr);
 }
 
@@ -227,13 +244,16 @@ static int check_inject(const abox_spec *spec, size_t i, abox_error **reterr)
 {
 	struct where where = at("/credentials/%zu/inject", i);
 	bool header = spec_has(spec, "%s/header", where.text), query = spec_has(spec, "%s/query", where.text);
-	bool placeholder = spec_has(spec, "%s/placeholder", where.text);
+	bool placeholder = spec_has(spec, "%s/placeholder", where.text), sign = spec_has(spec, "%s/sign", where.text);
 	int scheme = spec_enum(spec, "%s/scheme", where.text);
 
-	if (header + query + placeholder > 1)
+	if (header + query + placeholder + sign > 1)
 		return refuse(spec, reterr, where, "more than one way into a request",
-			"keep one of \"header\", \"query\", \"placeholder\"");
-	if (scheme != SPEC_SCHEME_BEARER && (query || placeholder))
+			"keep one of \"header\", \"query\", \"placeholder\", \"sign\"");
+	if (sign && spec_enum(spec, "/credentials/%zu/provider/kind", i) != SPEC_PROVIDER_CALLBACK)
+		return refuse(spec, reterr, at("%s/sign", where.text), "only a callback can sign requests",
+			"write a provider of kind \"callback\"");
+	if (scheme != SPEC_SCHEME_BEARER && (query || placeholder || sign))
 		return refuse(spec, reterr, at("%s/scheme", where.text), "only a header has a scheme",
 			"leave it out");
 	if (scheme != SPEC_SCHEME_BASIC && spec_has(spec, "%s/user", where.text))

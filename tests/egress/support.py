@@ -368,7 +368,8 @@ class Egress:
 class Minter:
     """Answers egress by a function: name -> value, or an Exception whose text says why not."""
 
-    def __init__(self, answer):
+    def __init__(self, answer, sign=None):
+        self.sign = sign
         self.sock, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.answer, self.asked = answer, []
         threading.Thread(target=self.serve, daemon=True).start()
@@ -379,14 +380,28 @@ class Minter:
     def serve(self):
         while data := self.sock.recv(65536):
             reader = Reader(data)
-            reader.u32()
+            kind = reader.u32()
             serial, name = reader.u32(), reader.bytes().decode()
             self.asked.append(name)
+            if kind == 3:
+                fields = self.sign(name, self.request(reader))
+                self.sock.send(u32(12) + u32(serial) + u32(len(fields)) + b"".join(text(k) + text(v) for k, v in fields))
+                continue
             try:
                 value = self.answer(name)
                 self.sock.send(u32(10) + u32(serial) + text(value))
             except ValueError as error:
                 self.sock.send(u32(11) + u32(serial) + text(str(error)))
+
+
+    @staticmethod
+    def request(reader):
+        request = {"method": reader.bytes().decode(), "host": reader.bytes().decode(), "port": reader.u32(), "tls": reader.take(1) == b"\1",
+                   "path": reader.bytes().decode(), "query": reader.bytes().decode()}
+        request["fields"] = [(reader.bytes().decode(), reader.bytes().decode()) for _ in range(reader.u32())]
+        request["length"] = reader.u64()
+        request["sha256"] = reader.bytes().hex()
+        return request
 
 
 # -- servers of the host --

@@ -77,6 +77,8 @@ def http_handler(sock, log):
             sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nunasked")
         elif target.startswith(b"/folded"):
             sock.sendall(b"HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nab")
+        elif target.startswith(b"/part"):
+            sock.sendall(b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/9\r\nContent-Length: 2\r\n\r\nab")
         elif target.startswith(b"/gzip"):
             sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\nab")
         elif target.startswith(b"/socket"):
@@ -101,6 +103,7 @@ class World:
         handler = lambda sock: http_handler(sock, self.log)
         self.https = Server("0.0.0.0", 443, handler, server_context(*certificate))
         self.http = Server("0.0.0.0", 80, handler)
+        self.odd = Server("0.0.0.0", 8081, handler)
         self.slow_context = server_context(*certificate)
         self.slow = Server("0.0.0.0", 8444, self.slowly)
         self.wrong = Server("0.0.0.0", 8443, handler, server_context(*wrong))
@@ -792,7 +795,7 @@ def credentials_fail_closed(world):
 
 @test
 def credentials_need_tls(world):
-    """The box cannot have a credential sent in the clear by taking port 80, unless the rule says so by its ports."""
+    """The box cannot have a credential sent in the clear by taking a port, unless the rule says so."""
     minter = Minter(lambda name: SECRET)
     box, egress = world.start(guarded(), credentials=credential(), minter=minter.fd())
     with box.open("good.example", 80) as sock:
@@ -800,9 +803,13 @@ def credentials_need_tls(world):
         assert status == 403 and b"without TLS" in body, body
         assert get(sock, "/other")[0] == 200
     assert not minter.asked
-    box, egress = world.start(guarded(ports=[80]), credentials=credential(), minter=minter.fd())
-    with box.open("good.example", 80) as sock:
-        assert get(sock, "/api/x")[0] == 200
+    for port in (80, 8081):
+        host = "good.example" + (":8081" if port == 8081 else "")
+        for plain in (False, True):
+            box, egress = world.start(guarded(ports=[port], plain=plain), credentials=credential(), minter=minter.fd(), ports=(80, 8081))
+            with box.open("good.example", port) as sock:
+                assert get(sock, "/api/x", host=host)[0] == (200 if plain else 403), (port, plain)
+            assert bool(minter.asked) == (plain or port == 8081)
     assert f"Bearer {SECRET}".encode() in world.log[-1][0]
     n = len(minter.asked)
     box, egress = world.start(guarded(ports=[443]), credentials=credential(), minter=minter.fd())
@@ -849,6 +856,202 @@ def encoded_answers_are_not_let_through(world):
         assert status == 403 and b"could hold the credential" in body
     with tls_to(box, egress, "good.example") as sock:
         assert get(sock, "/chunked")[2] == b"one two three"
+
+
+@test
+def parts_of_answers(world):
+    """T13-1: a value cannot be read in halves: parts are not asked for, and none that comes is passed on."""
+    minter = Minter(lambda name: SECRET)
+    network = {"mode": "allow", "allow": [{"host": "good.example", "credential": "forge"}, {"host": "other.example", "paths": ["/**"]}]}
+    box, egress = world.start(network, credentials=credential(), minter=minter.fd())
+    with tls_to(box, egress, "good.example") as sock:
+        assert get(sock, "/x", more=b"Range: bytes=0-3\r\nIf-Range: \"a\"\r\nX-Other: y\r\n")[0] == 200
+        came = world.log[-1][0].lower()
+        assert b"range" not in came and b"x-other: y" in came and SECRET.encode().lower() in came
+        status, _, body = get(sock, "/part")
+        assert status == 403 and b"a part of the credential" in body, body
+    with tls_to(box, egress, "other.example") as sock:    # without a credential they are the server's business
+        assert get(sock, "/part", host="other.example", more=b"Range: bytes=0-1\r\n")[0] == 206
+        assert b"Range: bytes=0-1" in world.log[-1][0]
+
+
+def unchunk(data):
+    body = b""
+    while data:
+        size, data = data.split(b"\r\n", 1)
+        n = int(size, 16)
+        if n == 0:
+            return body
+        body, data = body + data[:n], data[n + 2:]
+    raise AssertionError("no end")
+
+
+def post(sock, path, body, *more, host="good.example", chunks=None):
+    """Whole, or in chunks of these sizes, each written by itself."""
+    head = [f"POST {path} HTTP/1.1", f"Host: {host}", *more]
+    if chunks is None:
+        sock.sendall("\r\n".join(head + [f"Content-Length: {len(body)}", "", ""]).encode())
+        for i in range(0, len(body), 16384):
+            sock.sendall(body[i:i + 16384])
+        return read_answer(sock, "POST")
+    sock.sendall("\r\n".join(head + ["Transfer-Encoding: chunked", "", ""]).encode())
+    at = 0
+    while at < len(body):
+        for n in chunks:
+            piece = body[at:at + n]
+            if piece:
+                sock.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
+            at += n
+    sock.sendall(b"0\r\n\r\n")
+    return read_answer(sock, "POST")
+
+
+def placeholder_of(name):
+    import hashlib
+    return b"agentbox_" + hashlib.sha256(name.encode()).hexdigest()[:32].encode()
+
+
+BODIES = {"mode": "allow", "allow": [
+    {"host": "good.example", "paths": ["/api/**"], "credential": "forge", "swap_bodies": True},
+    {"host": "other.example", "credential": "forge"}]}
+
+
+@test
+def placeholders_in_bodies(world):
+    """T13-5: by rule alone; every other byte stays, lengths are right, and a value that is cut in two is found."""
+    minter = Minter(lambda name: SECRET)
+    box, egress = world.start(BODIES, credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
+    value, every = placeholder_of("forge"), bytes(range(256)) * 4096
+    for at in (0, 16384 - len(value), 16384 - 20, 16384, len(every)):
+        body = every[:at] + value + every[at:]
+        wanted = body.replace(value, SECRET.encode())
+        for chunks in (None, [16384], [1, 4093, 70000]):
+            with tls_to(box, egress, "good.example") as sock:
+                status, _, answer = post(sock, "/api/x", body, chunks=chunks)
+            head, came = world.log[-1]
+            assert status == 200 and SECRET.encode() not in answer
+            if chunks is None:
+                assert f"content-length: {len(wanted)}\r\n".encode() in head.lower() + b"\r\n", head
+            else:
+                assert b"content-length" not in head.lower()
+                came = unchunk(came)
+            assert came == wanted, (at, chunks, len(came), len(wanted))
+    body = b"a " + value + value + b"\0" + value[:-1] + value[:20] + value
+    for chunks in (None, [1], [7, 40]):    # on one connection: the length of each is its own
+        with tls_to(box, egress, "good.example") as sock:
+            for _ in range(2):
+                assert post(sock, "/api/x", body, chunks=chunks)[0] == 200
+                came = world.log[-1][1]
+                assert (came if chunks is None else unchunk(came)) == body.replace(value, SECRET.encode())
+            assert get(sock, "/api/x")[0] == 200
+            assert post(sock, "/api/x", b"")[0] == 200
+    with tls_to(box, egress, "other.example") as sock:    # the same placeholder, a rule that says nothing of bodies
+        assert post(sock, "/x", value, f"X-Token: {value.decode()}", host="other.example")[0] == 200
+        assert world.log[-1][1] == value and f"X-Token: {SECRET}".encode() in world.log[-1][0]
+    with tls_to(box, egress, "good.example") as sock:
+        assert post(sock, "/other", value)[0] == 403    # no rule allows it, nobody was asked
+
+
+@test
+def bodies_of_kinds(world):
+    """A value stays one value in JSON and in a form; what is echoed in these forms is taken out too."""
+    hard = 'a"b\\c&d=e/f+0123456789'
+    minter = Minter(lambda name: hard)
+    box, egress = world.start(BODIES, credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
+    value = placeholder_of("forge")
+    import json
+    import urllib.parse
+    with tls_to(box, egress, "good.example") as sock:
+        for kind, write, read in (("application/json; charset=utf-8", json.dumps(hard)[1:-1], lambda b: json.loads(b)["k"]),
+                                  ("application/x-www-form-urlencoded", urllib.parse.quote(hard, safe="-._~"),
+                                   lambda b: urllib.parse.parse_qs(b.decode())["k"][0]),
+                                  ("text/plain", hard, lambda b: b.decode()[6:-1])):
+            body = b"k=" + value if "form" in kind else b'{"k":"' + value + b'"}' if "json" in kind else b'{"k":"' + value + b'"'
+            status, _, answer = post(sock, "/api/x", body, f"Content-Type: {kind}")
+            assert status == 200 and read(world.log[-1][1]) == hard, world.log[-1]
+            assert write.encode() in world.log[-1][1] and write.encode() not in answer, answer
+
+
+@test
+def bodies_are_bounded(world):
+    """What is held is bounded for each and for all; a client that waits to be told may send, and one that stops is dropped."""
+    minter = Minter(lambda name: SECRET)
+    box, egress = world.start(BODIES, credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
+    most = 8 << 20
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(f"POST /api/x HTTP/1.1\r\nHost: good.example\r\nContent-Length: {most + 1}\r\n\r\n".encode())
+        assert read_answer(sock, "POST")[0] == 413
+    with tls_to(box, egress, "good.example") as sock:
+        assert post(sock, "/api/x", b"x" * most)[0] == 200
+        assert len(world.log[-1][1]) == most
+    with tls_to(box, egress, "good.example") as sock:    # of what comes in chunks nothing is held
+        assert post(sock, "/api/x", b"x" * (most + 100000), chunks=[65536])[0] == 200
+    value = placeholder_of("forge")
+    with tls_to(box, egress, "good.example") as sock:
+        sock.sendall(f"POST /api/x HTTP/1.1\r\nHost: good.example\r\nContent-Length: {len(value)}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(value)
+        assert read_answer(sock, "POST")[0] == 200
+        assert world.log[-1][1] == SECRET.encode() and b"expect" not in world.log[-1][0].lower()
+    held, n = [], len(world.log)
+    for _ in range(8):
+        sock = tls_to(box, egress, "good.example")
+        sock.sendall(f"POST /api/x HTTP/1.1\r\nHost: good.example\r\nContent-Length: {most}\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        held.append(sock)
+    with tls_to(box, egress, "good.example") as sock:
+        status, _, body = post(sock, "/api/x", b"x")
+        assert status == 403 and b"too many bodies" in body, body
+    for sock in held:
+        sock.close()
+    while egress.stats()["open"] > 0:
+        time.sleep(0.01)
+    with tls_to(box, egress, "good.example") as sock:
+        assert post(sock, "/api/x", b"x")[0] == 200
+    assert len(world.log) == n + 1
+
+
+@test
+def requests_are_signed(world):
+    """By whoever holds the key, who sees what is sent and no more; what comes back from there is looked at."""
+    import hashlib
+    import hmac
+
+    def sign(name, request):
+        assert name == "forge"
+        seen.append(request)
+        text = "\n".join([request["method"], request["host"], request["path"], request["query"], request["sha256"],
+                          *(f"{k}:{v}" for k, v in request["fields"])])
+        mac = hmac.new(b"key", text.encode(), hashlib.sha256).hexdigest()
+        return answers.pop(0) if answers else [("X-Date", "20260101"), ("authorization", f"HMAC {mac}")]
+    seen, answers = [], []
+    minter = Minter(None, sign)
+    provider = [{"name": "forge", "provider": {"kind": "callback"}, "inject": {"sign": ["content-type", "x-date"]}}]
+    network = {"mode": "allow", "allow": [{"host": "good.example", "paths": ["/api/**"], "credential": "forge"}]}
+    box, egress = world.start(network, credentials=provider, minter=minter.fd())
+    body = bytes(range(256)) * 100
+    for chunks in (None, [1000]):
+        with tls_to(box, egress, "good.example") as sock:
+            status, _, answer = post(sock, "/api/x?a=b", body, "Content-Type: a/b", "X-Secret: not shown", "x-date: mine", "Range: bytes=0-1",
+                                     "Authorization: mine", chunks=chunks)
+        head, came = world.log[-1]
+        assert status == 200 and came == body and seen[-1] == {
+            "method": "POST", "host": "good.example", "port": 443, "tls": True, "path": "/api/x", "query": "a=b", "length": len(body),
+            "fields": [("Content-Type", "a/b"), ("x-date", "mine")], "sha256": hashlib.sha256(body).hexdigest()}, seen[-1]
+        text = "\n".join(["POST", "good.example", "/api/x", "a=b", hashlib.sha256(body).hexdigest(), "Content-Type:a/b", "x-date:mine"])
+        mac = hmac.new(b"key", text.encode(), hashlib.sha256).hexdigest().encode()
+        assert b"authorization: HMAC " + mac in head and b"X-Date: 20260101" in head and b"mine" not in head, head
+        assert f"content-length: {len(body)}".encode() in head.lower() and b"chunked" not in head.lower()
+        assert mac not in answer
+    for bad in ([("Host", "x")], [("Content-Length", "1")], [("X Y", "1")], [("X", "a\r\nY: b")], [("X", "")], [], [("Proxy-Authorization", "x")],
+                [("X", "y")] * 17, [("Connection", "X")], [("Transfer-Encoding", "chunked")]):
+        answers.append(bad)
+        n = len(world.log)
+        with tls_to(box, egress, "good.example") as sock:
+            status, _, body = get(sock, "/api/x")
+            assert status == 403 and b"credential 'forge' cannot be used" in body, (bad, body)
+        assert len(world.log) == n
+    assert egress.wait_event("credential.use", credential="forge")
 
 
 @test

@@ -111,6 +111,39 @@ static void judge(const uint8_t *data, size_t len)
 	rules_unref(rules);
 }
 
+/* The first byte says how long the placeholder is. Swapped in pieces it is as swapped whole; and as often as memmem finds it. */
+static void swap_pieces(const char *data, size_t len)
+{
+	struct buffer out[3] = { { 0 }, { 0 }, { 0 } };
+	char placeholder[9] = "";
+	size_t n = len ? (size_t)(data[0] & 7) + 1 : 0;
+	const char *at, *end = data + len;
+
+	if (len < n + 1 || memchr(data + 1, 0, n))
+		return;
+	memcpy(placeholder, data + 1, n);
+	for (int way = 0; way < 3; way++) {
+		struct swap swap = { 0 };
+		size_t step = way == 0 ? len : way == 1 ? 1 : n + 1;
+
+		if (!swap_set(&swap, placeholder, (struct http_text){ "application/json", 16 }, "v\"", 2))
+			abort();
+		for (size_t i = 0; i < len; i += step)
+			swap_pass(&swap, data + i, MIN(step, len - i), false, &out[way]);
+		swap_pass(&swap, "", 0, true, &out[way]);
+		swap_clear(&swap);
+	}
+	for (at = data, n = strlen(placeholder), len = 0; (at = memmem(at, (size_t)(end - at), placeholder, n)); at += n)
+		len++;
+	for (int way = 0; way < 3; way++) {
+		if (buffer_len(&out[way]) != (size_t)(end - data) - len * n + len * 3 ||
+			memcmp(buffer_at(&out[way]), buffer_at(&out[0]), buffer_len(&out[0])) != 0)
+			abort();
+	}
+	for (int way = 0; way < 3; way++)
+		buffer_clear(&out[way], false);
+}
+
 /* The first byte chooses a reader of what comes from the box or from a server. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -121,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size--;
 	copy = malloc(size ? size : 1);
 	memcpy(copy, data + 1, size);
-	switch (data[0] % 5) {
+	switch (data[0] % 6) {
 	case 0:
 		read_head(copy, size, true);
 		break;
@@ -136,6 +169,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 4:
 		judge((uint8_t *)copy, size);
+		break;
+	case 5:
+		swap_pieces(copy, size);
 		break;
 	}
 	free(copy);

@@ -441,6 +441,13 @@ Test(spec, refuses_contradictions)
 			ABOX_E_INVALID, 1, 66, "/network/allow/0/credential"},
 		{"{\"network\":{\"mode\":\"open\",\"allow\":[{\"host\":\"a.test\",\"require\":true}]}}",
 			ABOX_E_INVALID, 1, 63, "/network/allow/0/require"},
+		{"{\"network\":{\"mode\":\"open\",\"allow\":[{\"host\":\"a.test\",\"plain\":true}]}}",
+			ABOX_E_INVALID, 1, 61, "/network/allow/0/plain"},
+		{"{\"network\":{\"mode\":\"open\",\"allow\":[{\"host\":\"a.test\",\"credential\":\"c\",\"swap_bodies\":true}]},"
+		 "\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"T\"}}]}",
+			ABOX_E_INVALID, 1, 84, "/network/allow/0/swap_bodies"},
+		{"{\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"T\"},\"inject\":{\"sign\":[]}}]}",
+			ABOX_E_INVALID, 1, 87, "/credentials/0/inject/sign"},
 		{"{\"network\":{\"mode\":\"open\",\"allow\":[{\"host\":\"a.test\",\"effect\":{\"class\":"
 		 "\"opaque\"}}]}}",
 			ABOX_E_INVALID, 1, 62, "/network/allow/0/effect"},
