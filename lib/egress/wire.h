@@ -45,6 +45,10 @@ enum egress_type {
 	EGRESS_SOCKET =
 		8, /* serial of an EGRESS_WANT; fd: an unconnected TCP socket of the box, or none: refused */
 
+	EGRESS_EFFECT_ANSWER = 9, /* serial of an EGRESS_EFFECT or EGRESS_EFFECT_DONE; u32 what (enum effect_answer), str id of
+				   * the effect ("" for none), str id of the approval ("" for none), u32 number, str reason;
+				   * fds: see there */
+
 	/* egress to keeper, or (OK, FAULT) to whom has asked */
 	EGRESS_OK = 20,
 	EGRESS_FAULT = 21, /* fields of fault_pack() */
@@ -56,7 +60,30 @@ enum egress_type {
 			   * is what a resumed box needs */
 	EGRESS_WANT = 25, /* serial; u32 id: a connection came for a published port, a socket of the box's is
 			     wanted */
+	EGRESS_EFFECT = 26, /* serial; may this request leave? u32 class (enum abox_effect_class), u8 needs approval, u8
+			     * defer, u32 limit (0: none), str place of the rule, str key (as the rule has it), bytes what
+			     * the key is made of (a header's value, ref updates; else empty), str target, str method,
+			     * str host, u32 port, str path, u8 has a query, str query, strings headers that the rule names
+			     * ("Name: value"), str credential ("" for none), u64 length of the body (UINT64_MAX: beyond
+			     * the spool), bytes head of the request (of a deferred one). fds: [the body, a memory file].
+			     * Answer: EGRESS_EFFECT_ANSWER, when it is known */
+	EGRESS_EFFECT_DONE = 27, /* serial of one that was let go: u32 done (enum abox_done), u32 status (0: none), str
+				  * digest of a body beyond the spool ("": none), str reason. fds: [the answer].
+				  * EGRESS_EFFECT_ANSWER when it is on disk */
+	EGRESS_EFFECT_LEAVE = 28, /* serial: whoever asked is gone, or what became of it is not known. No answer */
 };
+
+/* How an effect is answered. What is written is written by the recorder, and is on disk before this is said. */
+enum effect_answer {
+	EFFECT_GO = 1, /* it may leave now; fds: [the executor lock, held as long as anything may be under way] */
+	EFFECT_REPLAY, /* it was done before; number: its status; fds: [the stored answer], none: there is none */
+	EFFECT_DEFERRED, /* held back until the task commits */
+	EFFECT_REFUSED, /* number: the status to say so with */
+	EFFECT_RECORDED, /* to DONE; number: the state that holds now (enum abox_effect_state) */
+	EFFECT_UNRECORDED, /* to DONE: nobody may be told */
+};
+#define EFFECT_SPOOL_BYTES (64U << 20) /* of a body; as the fingerprint's */
+#define EFFECT_ANSWER_BYTES (4U << 20) /* of an answer that is kept */
 
 enum egress_listener {
 	EGRESS_LISTENER_TCP =

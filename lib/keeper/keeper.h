@@ -175,6 +175,8 @@ struct keeper {
 	struct io wall;		/* pidfd of the guest */
 	struct io recorder;	/* -EBADF: there is none, or not any more */
 	bool records;		/* there is a journal */
+	uint32_t egress_life;	/* so many have been lost */
+	uint32_t n_effects;	/* that were let go, and of which no outcome is recorded */
 	bool keeps_workspace;	/* the recorder opens and settles the workspace */
 	struct io egress;	/* -EBADF: the box has no network, or has lost it */
 	int egress_pidfd;
@@ -314,10 +316,18 @@ int record_begin(struct keeper *keeper, struct fault *fault);
 void record_prepare_command(struct command *command, const char *const *argv, const char *cwd, uint32_t uid);
 void record_command_start(struct command *command);
 void record_command_end(struct command *command);
+void record_take(struct keeper *keeper);	/* what the recorder says, if there is something */
+int record_send(struct keeper *keeper, const struct pack_writer *writer, const int *fds, size_t n_fds);
 void record_event(struct keeper *keeper, const char *type, const struct text *body, uint32_t durability);
 int record_verify(struct keeper *keeper, const void *json, size_t len, struct fault *fault);
 void record_end(struct keeper *keeper, const char *outcome, const struct text *report);
 void record_command_json(struct command *command, struct text *text);	/* its end, with the tails of its output */
+
+/* effect.c: requests of the box that are effects, between egress and recorder */
+void effect_ask(struct keeper *keeper, uint32_t type, uint32_t serial, struct pack_reader *body, const int *fds, size_t n_fds);
+void effect_answer(struct keeper *keeper, uint32_t serial, struct pack_reader *body, const int *fds, size_t n_fds);
+void effects_lost(struct keeper *keeper);	/* egress is gone */
+void effects_drain(struct keeper *keeper);	/* what is under way gets a grace */
 
 /* workspace.c: nothing when no workspace of the store is used */
 int workspace_begin(struct keeper *keeper, struct fault *fault);

@@ -269,6 +269,7 @@ static void egress_lost(struct keeper *keeper)
 	memset(network.published, 0, sizeof(network.published));
 	change_forget();
 	answer_lost(keeper);
+	effects_lost(keeper);
 	keeper_log(keeper, ABOX_LOG_ERROR,
 		"the egress of the box is gone: its connections are refused from now on");
 	tell(keeper, "net.lost",
@@ -291,7 +292,9 @@ static void want_socket(struct keeper *keeper, uint32_t serial)
 /* 1 for a message, 0 when there is none, negative at the end. */
 static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fault *fault)
 {
-	ssize_t n = socket_recv_until(keeper->egress.fd, packet, sizeof(packet), NULL, NULL, deadline_usec);
+	int fds[SOCKET_MAX_FDS];
+	size_t n_fds = 0;
+	ssize_t n = socket_recv_until(keeper->egress.fd, packet, sizeof(packet), fds, &n_fds, deadline_usec);
 	struct pack_reader reader;
 	uint32_t type, serial;
 	struct fault told;
@@ -303,6 +306,10 @@ static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fa
 	reader = PACK_READER(packet, (size_t)n);
 	type = unpack_u32(&reader);
 	serial = unpack_u32(&reader);
+	if (type == EGRESS_EFFECT || type == EGRESS_EFFECT_DONE || type == EGRESS_EFFECT_LEAVE)
+		effect_ask(keeper, type, serial, &reader, fds, n_fds);
+	for (size_t i = 0; i < n_fds; i++)
+		fd_close(fds[i]);
 	if (type == EGRESS_EVENT) {
 		take_event(keeper, &reader);
 	} else if (type == EGRESS_WANT) {
@@ -324,6 +331,17 @@ static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fa
 		}
 	}
 	return 1;
+}
+
+int network_send(struct keeper *keeper, const struct pack_writer *writer, const int *fds, size_t n_fds)
+{
+	return send_egress(keeper, writer, fds, n_fds);
+}
+
+void network_take_egress(struct keeper *keeper)
+{
+	if (take_message(keeper, 0, NULL) < 0)
+		egress_lost(keeper);
 }
 
 static void egress_ready(struct keeper *keeper, struct io *io, uint32_t events)
@@ -393,6 +411,7 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault)
 {
 	int pidfd = keeper->egress_pidfd, r = 1;
 
+	effects_drain(keeper);
 	keeper_watch(keeper, &keeper->egress, 0);
 	/* whoever started the box may still hold a copy */
 	if (keeper->egress.fd >= 0)
@@ -406,6 +425,7 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault)
 		r = pidfd_wait(pidfd, clock_deadline(clock_monotonic_usec(), END_USEC));
 	}
 	keeper->egress_pidfd = fd_close(pidfd);
+	effects_lost(keeper);
 	return r == 0 ? fault_set(fault, ABOX_E_TIMEOUT, 0, "egress", "does not end") : 0;
 }
 

@@ -31,6 +31,10 @@ int network_undo(struct keeper *keeper, struct fault *fault);
 uint64_t network_next(void); /* UINT64_MAX: nothing is waited for */
 void network_late(struct keeper *keeper, uint64_t now);
 
+/* effect.c */
+int network_send(struct keeper *keeper, const struct pack_writer *writer, const int *fds, size_t n_fds);
+void network_take_egress(struct keeper *keeper); /* what egress says, if there is something */
+
 /* link.c: what the guest says about sockets. 0; negative ends the start of the box */
 int network_take(struct keeper *keeper, struct guest_message *message, struct fault *fault);
 

@@ -122,19 +122,25 @@ static void record(struct keeper *keeper, const char *type, const struct text *b
  */
 static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fault *fault)
 {
-	uint8_t buffer[2048];
+	int fds[SOCKET_MAX_FDS];
+	uint8_t buffer[4096];
 	struct pack_reader reader;
-	uint32_t type;
+	uint32_t type, serial;
+	size_t n_fds = 0;
 	ssize_t n;
 
-	n = socket_recv_until(keeper->recorder.fd, buffer, sizeof(buffer), NULL, NULL, deadline_usec);
+	n = socket_recv_until(keeper->recorder.fd, buffer, sizeof(buffer), fds, &n_fds, deadline_usec);
 	if (n == -EAGAIN || n == -ETIMEDOUT)
 		return 0;
 	if (n <= 0)
 		return -EPIPE;
 	reader = PACK_READER(buffer, (size_t)n);
 	type = unpack_u32(&reader);
-	unpack_u32(&reader);
+	serial = unpack_u32(&reader);
+	if (type == RECORDER_EFFECT_ANSWER)
+		effect_answer(keeper, serial, &reader, fds, n_fds);
+	for (size_t i = 0; i < n_fds; i++)
+		fd_close(fds[i]);
 	if (type == RECORDER_FAULT && fault)
 		fault_unpack(fault, &reader);
 	if (type == RECORDER_CANCELED)
@@ -142,10 +148,30 @@ static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fa
 	return (int)type;
 }
 
-static void recorder_ready(struct keeper *keeper, struct io *io, uint32_t events)
+void record_take(struct keeper *keeper)
 {
 	if (take_message(keeper, 0, NULL) < 0)
 		recorder_lost(keeper);
+}
+
+static void recorder_ready(struct keeper *keeper, struct io *io, uint32_t events)
+{
+	record_take(keeper);
+}
+
+/* A message that is no record. */
+int record_send(struct keeper *keeper, const struct pack_writer *writer, const int *fds, size_t n_fds)
+{
+	int r;
+
+	if (keeper->recorder.fd < 0)
+		return -EPIPE;
+	r = writer->failed ? -ENOMEM
+			   : socket_send_until(keeper->recorder.fd, writer->data, writer->len, fds, n_fds,
+				     clock_deadline(clock_monotonic_usec(), ANSWER_USEC));
+	if (r < 0)
+		recorder_lost(keeper);
+	return r;
 }
 
 /* Waits until a record is durable. Bounded: a recorder that does not answer is as good as none. */
@@ -156,7 +182,7 @@ static int record_and_wait(
 	int r;
 
 	r = send_record(keeper, type, body, ABOX_DURABILITY_DATA, 1);
-	while (r == 0 || r == RECORDER_CANCELED) {
+	while (r == 0 || r == RECORDER_CANCELED || r == RECORDER_EFFECT_ANSWER) {
 		r = take_message(keeper, deadline, fault);
 		if (r == RECORDER_OK)
 			return 0;

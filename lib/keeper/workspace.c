@@ -43,10 +43,16 @@ struct answer {
 	size_t n_fds;
 };
 
-static void answer_clear(struct answer *answer)
+static void close_fds(struct answer *answer)
 {
 	for (size_t i = 0; i < answer->n_fds; i++)
 		fd_close(answer->fds[i]);
+	answer->n_fds = 0;
+}
+
+static void answer_clear(struct answer *answer)
+{
+	close_fds(answer);
 	free(answer->data);
 	*answer = (struct answer){ 0 };
 }
@@ -76,7 +82,8 @@ static int ask(struct keeper *keeper, const struct pack_writer *writer, uint64_t
 	answer.data = malloc(RECORDER_PACKET_MAX);
 	if (!answer.data)
 		return fault_set(fault, ABOX_E_MEMORY, 0, "workspace", "no memory for the answer");
-	while (type == RECORDER_CANCELED) {
+	while (type == RECORDER_CANCELED || type == RECORDER_EFFECT_ANSWER) {
+		close_fds(&answer);
 		answer.n_fds = SOCKET_MAX_FDS;
 		n = socket_recv_until(keeper->recorder.fd, answer.data, RECORDER_PACKET_MAX, answer.fds,
 			&answer.n_fds, deadline);
@@ -87,10 +94,11 @@ static int ask(struct keeper *keeper, const struct pack_writer *writer, uint64_t
 		answer.reader = PACK_READER(answer.data, (size_t)n);
 		type = unpack_u32(&answer.reader);
 		serial = unpack_u32(&answer.reader);
-		(void)serial;
 		if (type == RECORDER_CANCELED)
 			stop_begin(keeper, ABOX_STOP_CANCEL, ABOX_CAUSE_CANCELED,
 				keeper->plan.limits.grace_usec);
+		if (type == RECORDER_EFFECT_ANSWER)
+			effect_answer(keeper, serial, &answer.reader, answer.fds, answer.n_fds);
 	}
 	if (type == RECORDER_FAULT) {
 		fault_unpack(fault, &answer.reader);

@@ -5,8 +5,8 @@
  * Form: u32 version, u32 mode, u32 denied; u32 n credentials: {str name, u32 inject, u32 scheme, str field,
  * str user, str placeholder}; then deny and allow, each u32 n rules: {str host, bytes base of the cidr
  * (empty: none), u8 bits, u32 n ports: {u32}, strings methods, strings paths, pairs query, pairs headers, u8
- * refuse ECH, u32 credential (its index + 1), u8 require, u8 plain,
- * u8 swap bodies}.
+ * refuse ECH, u32 credential (its index + 1), u8 require, u8 plain, u8 swap bodies, u8 effect; where it is 1: {u32
+ * class, str key, u8 approval, u8 defer, u32 limit}}.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,6 +84,23 @@ static int check_rule(const abox_spec *spec, const char *list, size_t i, bool de
 	return 0;
 }
 
+static void pack_effect(
+	struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, bool deny)
+{
+	bool effect = !deny && spec_written(spec, "%s/%zu/effect", list, i);
+
+	pack_u8(writer, effect);
+	if (!effect)
+		return;
+	pack_u32(writer, (uint32_t)spec_enum(spec, "%s/%zu/effect/class", list, i));
+	pack_string(writer, spec_string(spec, "%s/%zu/effect/key", list, i));
+	pack_u8(writer, spec_enum(spec, "%s/%zu/effect/approval", list, i) == SPEC_APPROVAL_REQUIRED);
+	pack_u8(writer, spec_boolean(spec, "%s/%zu/effect/defer", list, i));
+	pack_u32(writer, spec_has(spec, "%s/%zu/effect/limit", list, i)
+				 ? (uint32_t)spec_u64(spec, "%s/%zu/effect/limit", list, i)
+				 : 0);
+}
+
 static void pack_rule(
 	struct pack_writer *writer, const abox_spec *spec, const char *list, size_t i, bool deny)
 {
@@ -103,6 +120,7 @@ static void pack_rule(
 	pack_u8(writer, deny ? 0 : spec_boolean(spec, "%s/%zu/require", list, i));
 	pack_u8(writer, deny ? 0 : spec_boolean(spec, "%s/%zu/plain", list, i));
 	pack_u8(writer, deny ? 0 : spec_boolean(spec, "%s/%zu/swap_bodies", list, i));
+	pack_effect(writer, spec, list, i, deny);
 }
 
 int rules_placeholder(const char *credential, char ret[RULES_PLACEHOLDER_BYTES])

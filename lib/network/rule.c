@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include <agentbox/effect.h>
+
 #include "network/rule-inner.h"
 #include "network/rule-match.h"
 
@@ -29,6 +31,8 @@ struct rule {
 	uint32_t n_query, n_headers;
 	bool refuse_ech, require, plain, swap_bodies;
 	uint32_t credential; /* index + 1 */
+	bool is_effect;
+	struct rules_effect effect;
 };
 
 struct rules {
@@ -95,6 +99,17 @@ static void read_range(struct pack_reader *reader, struct rule *rule)
 	memcpy(rule->range.base.bytes, base, len);
 }
 
+static void read_effect(struct pack_reader *reader, struct rules_effect *effect)
+{
+	effect->effect_class = unpack_u32(reader);
+	effect->key = unpack_string(reader);
+	effect->approval = unpack_u8(reader);
+	effect->defer = unpack_u8(reader);
+	effect->limit = unpack_u32(reader);
+	if (effect->effect_class > ABOX_EFFECT_IDEMPOTENT || !effect->key[0])
+		reader->failed = true;
+}
+
 static void read_rule(struct pack_reader *reader, uint32_t n_credentials, struct rule *rule)
 {
 	uint32_t n;
@@ -120,6 +135,9 @@ static void read_rule(struct pack_reader *reader, uint32_t n_credentials, struct
 	rule->require = unpack_u8(reader);
 	rule->plain = unpack_u8(reader);
 	rule->swap_bodies = unpack_u8(reader);
+	rule->is_effect = unpack_u8(reader);
+	if (rule->is_effect)
+		read_effect(reader, &rule->effect);
 	/* Security: a rule that names nothing would match everything. */
 	if ((!rule->host[0] && !rule->has_range) || rule->credential > n_credentials)
 		reader->failed = true;
@@ -402,6 +420,8 @@ static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enu
 	ret->swap_bodies = rule->swap_bodies;
 	if (rule->credential)
 		ret->credential = &rules->credentials[rule->credential - 1];
+	if (rule->is_effect)
+		ret->effect = &rule->effect;
 }
 
 /* No rule has decided. */
@@ -446,7 +466,7 @@ void rules_judge_target(
 
 		if (!allow_matches(rule, target))
 			continue;
-		look = look || has_conditions(rule) || rule->credential;
+		look = look || has_conditions(rule) || rule->credential || rule->is_effect;
 		verdict_of_rule(rules, ALLOW, i, look ? RULES_INSPECT : RULES_PASS, ret);
 		return;
 	}
@@ -457,6 +477,7 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 	const struct rules_request *request, struct rules_verdict *ret)
 {
 	bool host_known = false;
+	enum match match;
 
 	if (rules->mode == RULES_NONE) {
 		verdict_set(ret, RULES_DENY, "/network/mode", "no network");
@@ -476,7 +497,14 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 		if (!allow_matches(rule, target))
 			continue;
 		host_known = true;
-		if (conditions_match(rule, request) == MATCH_YES) {
+		match = conditions_match(rule, request);
+		/* Security: a rule behind it would send it as no effect at all. */
+		if (match == MATCH_UNSURE && rule->is_effect) {
+			verdict_of_rule(rules, ALLOW, i, RULES_DENY, ret);
+			ret->reason = "it could be read as an effect of this rule, and as none";
+			return;
+		}
+		if (match == MATCH_YES) {
 			verdict_of_rule(rules, ALLOW, i, RULES_PASS, ret);
 			return;
 		}
@@ -486,12 +514,37 @@ void rules_judge_request(const struct rules *rules, const struct rules_target *t
 		ret->reason = "request matches no rule of this host";
 }
 
+static const struct rule *rule_of(const struct rules *rules, const struct rules_verdict *verdict)
+{
+	return verdict->rule >= 0 && (uint32_t)verdict->rule < rules->n[ALLOW] ? &rules->lists[ALLOW][verdict->rule]
+									     : NULL;
+}
+
+const char *rules_header(const struct rules *rules, const struct rules_verdict *verdict, size_t i)
+{
+	const struct rule *rule = rule_of(rules, verdict);
+
+	return rule && i < rule->n_headers ? rule->headers[i].name : NULL;
+}
+
+const char *rules_pattern(const struct rules *rules, const struct rules_verdict *verdict,
+	const struct rules_request *request)
+{
+	const struct rule *rule = rule_of(rules, verdict);
+
+	for (size_t i = 0; rule && rule->paths[i]; i++) {
+		const char *one[] = { rule->paths[i], NULL };
+
+		if (match_path(one, request->path, request->path_len) == MATCH_YES)
+			return rule->paths[i];
+	}
+	return NULL;
+}
+
 bool rules_judge_address(const struct rules *rules, const struct rules_target *target,
 	const struct net_address *address, struct rules_verdict *verdict)
 {
-	const struct rule *rule = verdict->rule >= 0 && (uint32_t)verdict->rule < rules->n[ALLOW]
-					  ? &rules->lists[ALLOW][verdict->rule]
-					  : NULL;
+	const struct rule *rule = rule_of(rules, verdict);
 	char place[RULES_PLACE_MAX];
 
 	if (verdict->action == RULES_DENY)

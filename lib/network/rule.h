@@ -55,6 +55,14 @@ struct rules_credential {
 	const char **sign; /* fields of the request that its signer is shown; NULL-ended */
 };
 
+/* What a rule says of requests that are effects (effects.md, section 3). */
+struct rules_effect {
+	uint32_t effect_class; /* enum abox_effect_class */
+	const char *key; /* as the spec has it: "auto", "header:NAME", ... */
+	bool approval, defer;
+	uint32_t limit; /* 0: none */
+};
+
 struct rules;
 
 /* -- library -- */
@@ -87,6 +95,7 @@ struct rules_verdict {
 	char place[RULES_PLACE_MAX]; /* the rule that decided: "/network/allow/3"; "/network/mode" for none */
 	const char *reason; /* static text */
 	const struct rules_credential *credential; /* of an allowed request, or NULL; belongs to the rules */
+	const struct rules_effect *effect; /* as above */
 	bool plain; /* its credential goes there without TLS too */
 	bool swap_bodies; /* its placeholder is swapped in bodies too */
 	bool require; /* a request with a credential of its own is refused */
@@ -120,6 +129,12 @@ struct rules_request {
 };
 void rules_judge_request(const struct rules *rules, const struct rules_target *target,
 	const struct rules_request *request, struct rules_verdict *ret);
+
+/* Of the rule by which a request was allowed: the i-th header that it names, NULL behind the last; and which of
+ * its paths matched, NULL when it names none. */
+const char *rules_header(const struct rules *rules, const struct rules_verdict *verdict, size_t i);
+const char *rules_pattern(const struct rules *rules, const struct rules_verdict *verdict,
+	const struct rules_request *request);
 
 /*
  * Whether a connection that was allowed by `verdict` may go to this address, to which its name has been

@@ -233,6 +233,16 @@ static int freeze_network(abox_plan *plan, const struct plan_builder *builder, a
 	return helper_open("egress", &view->egress_fd, reterr);
 }
 
+static bool has_effects(const abox_spec *spec)
+{
+	size_t n = spec_count(spec, "/network/allow");
+
+	for (size_t i = 0; i < n; i++)
+		if (spec_written(spec, "/network/allow/%zu/effect", i))
+			return true;
+	return false;
+}
+
 static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **reterr)
 {
 	struct flat_plan *flat = &builder->flat;
@@ -254,6 +264,7 @@ static int freeze(abox_plan *plan, struct plan_builder *builder, abox_error **re
 	plan->backend = flat->backend;
 	plan->view.journal = plan->journal;
 	plan->view.task = plan->task;
+	plan->view.effects = has_effects(builder->spec);
 	plan->view.name = plan->name;
 	plan->view.json = plan->json;
 	if (builder->kernel_place) {

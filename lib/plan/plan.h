@@ -32,6 +32,7 @@ struct plan_view {
 	uint32_t egress_uid, egress_gid;	/* whom it becomes; UINT32_MAX: the caller */
 	const char *journal;	/* folder, NULL for none */
 	const char *task;	/* job id, NULL for none */
+	bool effects;		/* some rule makes effects of requests */
 	const struct machine_kernel *kernel;	/* of a virtual machine, NULL for none */
 	const char *kernel_place;		/* where the start must find what is made of it */
 	uint64_t output_bytes;

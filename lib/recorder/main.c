@@ -34,6 +34,7 @@ struct recorder {
 	abox_journal_reader *reader; /* follows the journal for the cancellation; NULL without a task */
 	char *task, *box;
 	struct keeping keeping; /* of the workspace */
+	struct effects effects;
 	int wall_fd; /* pidfd of the guest; -EBADF as long as there is none */
 	bool ended; /* the keeper told the end of the box */
 	bool canceled; /* and was told of the cancellation */
@@ -137,6 +138,7 @@ static int take_open(struct recorder *recorder, struct pack_reader *reader, int 
 	const char *path = unpack_string(reader), *task = unpack_string(reader), *box = unpack_string(reader);
 	const char *plan = unpack_string(reader);
 	int r = take_environment(reader);
+	bool effects = unpack_u8(reader);
 
 	if (r < 0)
 		return r;
@@ -146,6 +148,10 @@ static int take_open(struct recorder *recorder, struct pack_reader *reader, int 
 	r = set_names(recorder, task, box, plan);
 	if (r == 0)
 		r = open_journal(recorder, path, reterr);
+	if (r >= 0) {
+		effects_init(&recorder->effects, recorder->journal, task, box, effects);
+		r = effects_open(&recorder->effects, reterr);
+	}
 	if (r >= 0 && order_fd >= 0)
 		r = keeping_read_order(&recorder->keeping, order_fd, reterr);
 	return r;
@@ -372,6 +378,7 @@ static int serve_snapshot(struct recorder *recorder, struct pack_reader *reader,
 
 static int serve_keeper(struct recorder *recorder)
 {
+	_cleanup_(fd_closep) int fd = -EBADF;
 	int fds[SOCKET_MAX_FDS];
 	size_t n_fds = SOCKET_MAX_FDS;
 	struct pack_reader reader;
@@ -389,10 +396,23 @@ static int serve_keeper(struct recorder *recorder)
 			recorder->wall_fd = fds[i];
 		else if (type == RECORDER_WALL && i == 1 && recorder->keeping.quota.upper_fd < 0)
 			recorder->keeping.quota.upper_fd = fds[i];
+		else if (i == 0 && (type == RECORDER_EFFECT || type == RECORDER_EFFECT_DONE))
+			fd = fds[i];
 		else
 			fd_close(fds[i]);
 	}
 	switch (type) {
+	case RECORDER_EFFECT:
+		return effects_ask(&recorder->effects, serial, &reader, steal_fd(fd), recorder->keeping.plan);
+	case RECORDER_EFFECT_DONE:
+		effects_done(&recorder->effects, serial, &reader, fd);
+		return 0;
+	case RECORDER_EFFECT_LEAVE:
+		effects_leave(&recorder->effects, serial, &reader);
+		return 0;
+	case RECORDER_EFFECTS_LOST:
+		effects_lost(&recorder->effects);
+		return 0;
 	case RECORDER_APPEND:
 		return serve_append(recorder, &reader, serial);
 	case RECORDER_BEGIN:
@@ -439,8 +459,12 @@ static int loop(struct recorder *recorder)
 	if (recorder->reader)
 		fds[1].fd = abox_journal_reader_get_fd(recorder->reader, NULL);
 	for (;;) {
-		if (poll(fds, ELEMENTSOF(fds), -1) < 0 && errno != EINTR)
+		int n = poll(fds, ELEMENTSOF(fds), effects_poll_msec(&recorder->effects));
+
+		if (n < 0 && errno != EINTR)
 			return -errno;
+		if (n <= 0)
+			fds[0].revents = fds[1].revents = 0;
 		if (fds[0].revents) {
 			r = serve_keeper(recorder);
 			if (r < 0)
@@ -448,6 +472,7 @@ static int loop(struct recorder *recorder)
 		}
 		if (fds[1].revents && look_for_cancel(recorder) < 0)
 			return -EIO;
+		effects_look(&recorder->effects);
 	}
 }
 
@@ -473,7 +498,8 @@ static void settle_alone(struct recorder *recorder, char **retjson)
 
 int main(void)
 {
-	static struct recorder recorder = { .wall_fd = -EBADF, .keeping.quota = QUOTA_INIT };
+	static struct recorder recorder = {
+		.wall_fd = -EBADF, .keeping.quota = QUOTA_INIT, .effects.keeper_fd = KEEPER_FD };
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 	_cleanup_(freep) char *settled = NULL;
 	uint64_t seq;
@@ -484,6 +510,7 @@ int main(void)
 	if (serve_library(&recorder) < 0)
 		return recorder.ended ? 0 : 1;
 	loop(&recorder);
+	effects_clear(&recorder.effects);
 	settle_alone(&recorder, &settled);
 	if (!recorder.ended && recorder.journal) {
 		text_printf(&body,

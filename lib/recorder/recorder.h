@@ -7,8 +7,12 @@
 #define RECORDER_RECORDER_H
 
 #include <agentbox/change.h>
+#include <agentbox/effect.h>
+#include <agentbox/journal.h>
+#include <agentbox/task.h>
 
 #include "base/json.h"
+#include "base/pack.h"
 #include "recorder/wire.h"
 #include "workspace/quota.h"
 #include "workspace/settle.h"
@@ -56,6 +60,28 @@ int keeping_settle(
  */
 int keeping_recover(struct keeping *keeping, const char *workspace_id, char **retjson, char **retleft,
 	abox_error **reterr);
+
+/* effect.c: requests of the box that are effects, and who asked for them */
+struct request;
+struct effects {
+	abox_journal *journal; /* borrowed; NULL: none */
+	abox_task *task; /* NULL until there is an attempt */
+	char task_id[256];
+	bool wanted; /* the box was started with such rules */
+	int keeper_fd;
+	struct request *requests;
+};
+void effects_init(struct effects *effects, abox_journal *journal, const char *task, const char *box, bool wanted);
+int effects_open(struct effects *effects, abox_error **reterr);
+/* The messages of recorder/wire.h behind their heads. Negative: no memory to answer with. */
+int effects_ask(
+	struct effects *effects, uint32_t serial, struct pack_reader *reader, int body_fd_taken, const char *plan);
+void effects_done(struct effects *effects, uint32_t serial, struct pack_reader *reader, int fd);
+void effects_leave(struct effects *effects, uint32_t serial, struct pack_reader *reader);
+void effects_lost(struct effects *effects);
+void effects_look(struct effects *effects);
+int effects_poll_msec(const struct effects *effects);
+void effects_clear(struct effects *effects);
 
 /* results.c: what is kept of a box besides its workspace, in STATE/results/BOX. */
 int results_collect(

@@ -7,7 +7,7 @@
 #ifndef RECORDER_WIRE_H
 #define RECORDER_WIRE_H
 
-#define RECORDER_VERSION 2
+#define RECORDER_VERSION 3
 #define RECORDER_PACKET_MAX 65536
 #define RECORDER_BODY_MAX                                                                                    \
 	49152 /* longer bodies are cut by the keeper, member by member, before they are sent */
@@ -15,7 +15,7 @@
 enum recorder_type {
 	/* library to recorder */
 	RECORDER_OPEN = 1, /* u32 version, str folder of the journal ("" for none), str task ("" for none), str box
-			      id, str digest of the plan, strings environment that says where the store is. fds: [order of
+			      id, str digest of the plan, strings environment that says where the store is, u8 requests may be effects. fds: [order of
 			      the workspace: {str json, strings secrets}, where there is one]. OK or FAULT */
 	RECORDER_RECOVER = 3, /* instead of OPEN, for a box whose processes were all killed: u32 version, str box id, str
 			      id of the workspace, str digest of the plan, strings environment. fds: [order, as above,
@@ -37,6 +37,14 @@ enum recorder_type {
 			      * something was left undone, str what and why, bytes result (a JSON object) */
 	RECORDER_SNAPSHOT = 7, /* str name ("" for none), u64 ttl, u32 keep last: nobody writes meanwhile. OK: str id, or
 				* FAULT */
+
+	/* Effects of the box's requests (egress/wire.h), passed on by the keeper: the bytes behind the heads are the
+	 * same, but for the u32 life of egress before them, which an answer brings back. */
+	RECORDER_EFFECT = 13,
+	RECORDER_EFFECT_DONE = 14,
+	RECORDER_EFFECT_LEAVE = 15,
+	RECORDER_EFFECTS_LOST = 16, /* that egress is gone: what it has not told will not be known. No answer */
+	RECORDER_EFFECT_ANSWER = 17, /* recorder to keeper */
 
 	/* recorder to either */
 	RECORDER_OK = 10,

@@ -122,6 +122,7 @@ static int open_recorder(int fd, const struct plan_view *view, const char *plan_
 	pack_string(&writer, id);
 	pack_string(&writer, plan_digest);
 	pack_environment(&writer);
+	pack_u8(&writer, view->effects);
 	r = send_request(fd, &writer, &view->workspace_fd, view->workspace_fd >= 0, deadline_usec, reterr);
 	return r < 0 ? r : read_answer(fd, deadline_usec, buffer, sizeof(buffer), &reader, reterr);
 }
