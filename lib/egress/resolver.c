@@ -79,13 +79,10 @@ static _noreturn_ void run(int fd, uint32_t uid, uint32_t gid)
 
 	prctl(PR_SET_NAME, "agentbox-names");
 	control_forget(); /* the proxy's password */
-	own_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	if (own_fd < 0)
-		_exit(1);
 	/* Nothing else is kept: no socket of the keeper's, no file. */
-	for (int i = 3; i < 1024; i++)
-		if (i != own_fd)
-			close(i);
+	own_fd = dup2(fd, 3);
+	if (own_fd < 0 || sys_close_range(4, ~0U, 0) < 0)
+		_exit(1);
 	fault_init(&fault, ABOX_STAGE_NETWORK);
 	setrlimit(RLIMIT_CORE, &none);
 	setrlimit(RLIMIT_FSIZE, &none);

@@ -2,7 +2,7 @@
 /*
  * TLS: the box's own certificate authority, whose key is made here and never leaves this memory; a
  * certificate for each name that is looked into; and the side towards the servers, which are verified with
- * the host's trust. OpenSSL is spoken to in this file and in end.c.
+ * the host's trust. OpenSSL is spoken to here, in end.c and in roots.c.
  */
 #include <errno.h>
 #include <openssl/bio.h>
@@ -16,6 +16,7 @@
 #include <sys/socket.h>
 
 #include "egress/egress.h"
+#include "egress/roots.h"
 
 #define LEAVES_MAX 512
 #define LIFE_SECONDS (397L * 86400)
@@ -268,22 +269,6 @@ static int keep_session(SSL *ssl, SSL_SESSION *session)
 	return 1;
 }
 
-static int load_trusted(SSL_CTX *context, const char *trusted, size_t len)
-{
-	X509_STORE *store = SSL_CTX_get_cert_store(context);
-	BIO *bio = BIO_new_mem_buf(trusted, (int)len);
-	X509 *certificate;
-	int n = 0;
-
-	while (bio && (certificate = PEM_read_bio_X509_AUX(bio, NULL, NULL, NULL))) {
-		n += X509_STORE_add_cert(store, certificate);
-		X509_free(certificate);
-	}
-	BIO_free(bio);
-	ERR_clear_error();
-	return n;
-}
-
 int tls_new(struct egress *egress, const char *trusted, size_t len, struct fault *fault)
 {
 	struct tls *tls = calloc(1, sizeof(*tls));
@@ -304,7 +289,8 @@ int tls_new(struct egress *egress, const char *trusted, size_t len, struct fault
 	SSL_CTX_set_verify(tls->client, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_session_cache_mode(tls->client, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL);
 	SSL_CTX_sess_set_new_cb(tls->client, keep_session);
-	load_trusted(tls->client, trusted, len);
+	if (roots_trust(SSL_CTX_get_cert_store(tls->client), trusted, len) < 0)
+		return fault_set(fault, ABOX_E_MEMORY, 0, "tls", "no memory for certificates");
 	return 0;
 }
 
