@@ -22,7 +22,7 @@ struct backend_wall {
 
 struct backend_ops {
 	const char *name;
-	uint64_t ready_usec;	/* how long the guest may take to be ready; 0: as long as usual */
+	uint64_t ready_usec;	/* how long the guest may take to be ready, unless somebody knows better; 0: as long as usual */
 
 	/* Opens what the wall needs of the host, while nothing has been started. release() closes it, also
 	 * after a failed prepare(). One wall per process, so the state is the backend's own. */
@@ -30,9 +30,10 @@ struct backend_ops {
 	void (*release)(void);
 
 	/* Starts the guest and brings it as far as its own set-up: from here on it sends messages, GUEST_LOG
-	 * and GUEST_FAULT or GUEST_READY. A failure leaves nothing running. */
-	int (*start)(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret,
-		struct fault *fault);
+	 * and GUEST_FAULT or GUEST_READY. A failure leaves nothing running. The keeper waits for ready_usec: a wall that
+	 * can tell what is in the way does so a bit before. */
+	int (*start)(const struct flat_plan *plan, const struct cgroup_group *group, uint64_t ready_usec,
+		struct backend_wall *ret, struct fault *fault);
 
 	/* Ends everything behind the wall and takes the guest's remains. ABOX_E_TIMEOUT when it does not die.
 	 */

@@ -23,6 +23,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "guest/boot.h"
 #include "guest/guest.h"
 #include "guest/relay.h"
 #include "kernel/caps.h"
@@ -30,6 +31,8 @@
 
 #define END_USEC (2 * USEC_PER_SEC)	/* from the end of the channel to that of the program, to tell how it ended */
 #define LOG_BYTES 4096
+#define STAGE_BYTES 32
+#define PANIC "Kernel panic"
 #define CHANNEL_BYTES (1 << 20)
 
 struct state {
@@ -39,6 +42,7 @@ struct state {
 	int status, second_status;
 	char log[LOG_BYTES];	/* the end of what it has said */
 	size_t log_len;
+	char stage[STAGE_BYTES];	/* how far the start has come */
 };
 
 static struct relay relay;
@@ -139,6 +143,28 @@ static int confine(const struct flat_plan *plan, struct fault *fault)
 
 /* -- what the program says, and how it ends -- */
 
+/* What the guest says of its way to the channel (guest/boot.h) is no part of what has to be told. */
+static void take_stages(struct state *state)
+{
+	char *mark;
+
+	while ((mark = memmem(state->log, state->log_len, BOOT_STAGE, strlen(BOOT_STAGE)))) {
+		char *name = mark + strlen(BOOT_STAGE), *log_end = state->log + state->log_len;
+		char *end = memchr(name, '\n', (size_t)(log_end - name));
+		size_t n = 0;
+
+		if (!end)
+			return;	/* the rest is still to come */
+		while (n + 1 < STAGE_BYTES && name[n] >= 'a' && name[n] <= 'z')
+			n++;
+		memcpy(state->stage, name, n);
+		state->stage[n] = 0;
+		end++;
+		memmove(mark, end, (size_t)(log_end - end));
+		state->log_len -= (size_t)(end - mark);
+	}
+}
+
 static void take_log(struct state *state)
 {
 	char text[1024];
@@ -154,6 +180,8 @@ static void take_log(struct state *state)
 		}
 		memcpy(state->log + state->log_len, text, len);
 		state->log_len += len;
+		if (!relay.ready)
+			take_stages(state);
 	}
 }
 
@@ -180,7 +208,7 @@ static void reap(struct state *state)
  * the last one with anything in it (of several programs, that of whoever was left alone). */
 static size_t telling_line(const struct state *state)
 {
-	static const char *const marks[] = { "agentbox-guest: ", "Kernel panic" };
+	static const char *const marks[] = { BOOT_FAULT, PANIC };
 	size_t end = state->log_len, begin;
 
 	for (size_t i = 0; i < ELEMENTSOF(marks); i++) {
@@ -237,25 +265,56 @@ static void tell_log(const struct state *state)
 	}
 }
 
+static void how_it_ended(const struct state *state, bool second, char *ret, size_t size)
+{
+	int status = second ? state->second_status : state->status;
+
+	if (!state->ended && !second)
+		snprintf(ret, size, "it closed the channel");
+	else if (WIFSIGNALED(status))
+		snprintf(ret, size, "it was ended by signal %d", WTERMSIG(status));
+	else if (second || WEXITSTATUS(status) || !state->bridge->setup->own_kernel)
+		snprintf(ret, size, "it ended with %d", WEXITSTATUS(status));
+	else if (memmem(state->log, state->log_len, PANIC, strlen(PANIC)))
+		snprintf(ret, size, "the machine's kernel panicked");
+	else
+		snprintf(ret, size, "the machine was reset or switched off");
+}
+
 static int tell_end(struct state *state, struct fault *fault)
 {
 	bool second = !state->ended && state->second_ended;	/* the first may have ended for want of it, or it of the first */
 	const char *name = second ? state->bridge->second_name : state->bridge->name;
-	int status = second ? state->second_status : state->status;
-	const char *when = relay.ready ? "" : " before the guest answered";
 	int code = relay.ready ? ABOX_E_GONE : ABOX_E_UNAVAILABLE;
-	char line[256];
+	char how[64], when[96] = "", line[256];
 
 	take_log(state);
+	how_it_ended(state, second, how, sizeof(how));
+	if (!relay.ready)
+		snprintf(when, sizeof(when), " before the guest answered, at stage %s", state->stage);
 	tell_log(state);
 	end_line(state, line, sizeof(line));
-	if (!state->ended && !second)
-		return fault_set(fault, code, 0, name, "it closed the channel%s%s%s", when, line[0] ? ": " : "", line);
-	if (WIFSIGNALED(status))
-		return fault_set(fault, code, 0, name, "it was ended by signal %d%s%s%s", WTERMSIG(status), when,
-			line[0] ? ": " : "", line);
-	return fault_set(fault, code, 0, name, "it ended with %d%s%s%s", WEXITSTATUS(status), when,
-		line[0] ? ": " : "", line);
+	return fault_set(fault, code, 0, name, "%s%s%s%s", how, when, line[0] ? ": " : "", line);
+}
+
+/* What a start that goes no further means, by the stage that it has come to; else the guest hangs. */
+static const char *what_hangs(const char *stage)
+{
+	if (strcmp(stage, "kernel") == 0)
+		return "the machine's kernel does not come to its first program";
+	if (strcmp(stage, "container") == 0)
+		return "the first program of the container is not started";
+	return strcmp(stage, "setup") == 0 ? "the guest is silent" : "the guest hangs";
+}
+
+static int tell_hang(struct state *state, struct fault *fault)
+{
+	char line[256];
+
+	tell_log(state);
+	end_line(state, line, sizeof(line));
+	return fault_set(fault, ABOX_E_TIMEOUT, 0, state->bridge->name, "it runs, but at stage %s %s%s%s", state->stage,
+		what_hangs(state->stage), line[0] ? ": " : "", line);
 }
 
 /* The channel may end a moment before the program does. */
@@ -276,8 +335,9 @@ static void wait_for_end(struct state *state)
 static int loop(struct state *state, struct fault *fault)
 {
 	const struct bridge *bridge = state->bridge;
-	uint64_t deadline = clock_deadline(clock_monotonic_usec(), bridge->ready_usec);
-	char line[256];
+	/* the keeper knows less of it, and so gives up last */
+	uint64_t wait_usec = bridge->ready_usec - MIN(bridge->ready_usec / 8, USEC_PER_SEC),
+		 deadline = clock_deadline(clock_monotonic_usec(), wait_usec);
 
 	for (;;) {
 		int r = relay_turn(&relay, state->wake_fd, relay.ready ? UINT64_MAX : deadline);
@@ -292,12 +352,8 @@ static int loop(struct state *state, struct fault *fault)
 			wait_for_end(state);
 		if (r < 0 || state->ended || state->second_ended)
 			return tell_end(state, fault);
-		if (!relay.ready && clock_monotonic_usec() >= deadline) {
-			tell_log(state);
-			end_line(state, line, sizeof(line));
-			return fault_set(fault, ABOX_E_TIMEOUT, 0, bridge->name, "it runs, but the guest does not answer%s%s",
-				line[0] ? ": " : "", line);
-		}
+		if (!relay.ready && clock_monotonic_usec() >= deadline)
+			return tell_hang(state, fault);
 		if (relay.ready)
 			fault->stage = ABOX_STAGE_COMMAND;
 	}
@@ -310,6 +366,7 @@ int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct
 	int r;
 
 	state.bridge = bridge;
+	snprintf(state.stage, sizeof(state.stage), "%s", bridge->stage);
 	r = prepare(&state, fault);
 	if (r == 0)
 		r = confine(plan, fault);

@@ -20,7 +20,8 @@ struct bridge {
 	int in_fd, out_fd;	/* the channel: bytes of the guest, and to it */
 	int log_fd;		/* read end of what the programs write to stderr, or -EBADF */
 	int scratch_fd;		/* goes with GUEST_READY, or -EBADF */
-	uint64_t ready_usec;	/* how long the guest may take to answer */
+	const char *stage;	/* where a start is before the guest has said anything */
+	uint64_t ready_usec;	/* how long the keeper waits for the guest */
 	const struct guest_setup *setup;
 };
 

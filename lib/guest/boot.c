@@ -22,17 +22,33 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macro.h"
+#include "guest/guest.h"
 
 #define MODULES "/modules"
 #define COMPRESSED_FILE 4	/* MODULE_INIT_COMPRESSED_FILE */
 #define PORT_MSEC 10000
 #define UNLISTED_MSEC 5
 
+static int tell_fd = -EBADF;
+
+void boot_tell_at(int fd)
+{
+	tell_fd = fd_move_above(fd, GUEST_FD_FREE);
+}
+
+void boot_tell(const char *stage)
+{
+	dprintf(tell_fd, BOOT_STAGE "%s\n", stage);
+}
+
+void boot_tell_end(void)
+{
+	tell_fd = fd_close(tell_fd);
+}
+
 _noreturn_ static void boot_die(const char *what)
 {
-	int fd = open("/dev/console", O_WRONLY | O_NOCTTY | O_CLOEXEC);
-
-	dprintf(fd, "agentbox-guest: %s: %s\n", what, strerror(errno));
+	dprintf(tell_fd, BOOT_FAULT "%s: %s\n", what, strerror(errno));
 	_exit(1);
 }
 
@@ -108,7 +124,10 @@ int boot_open_port(const char *name)
 		if (open("/dev/null", O_RDWR | O_NOCTTY) < 0)
 			boot_die("/dev/null");
 	}
+	boot_tell_at(open("/dev/console", O_WRONLY | O_NOCTTY | O_CLOEXEC));
+	boot_tell("modules");
 	load_modules();
+	boot_tell("port");
 	snprintf(path, sizeof(path), "/dev/%.32s", name);
 	return wait_for(path);
 }

@@ -336,18 +336,25 @@ int main(int argc, char **argv)
 	umask(0);
 	if (argc > 1) {
 		in_fd = out_fd = boot_open_port(argv[1]);
+	} else {
+		boot_tell_at(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, GUEST_FD_FREE));
 	}
 	in_fd = fd_move_above(in_fd, GUEST_FD_FREE);
 	out_fd = argc > 1 ? in_fd : fd_move_above(out_fd, GUEST_FD_FREE);
 	if (in_fd < 0 || out_fd < 0)
 		return 1;
+	boot_tell("setup");
 	r = read_setup(in_fd, &fault);
-	if (r == 0)
+	if (r == 0) {
+		boot_tell("root");
 		r = set_up(&fault);
+	}
 	if (r < 0) {
 		tell_fault(out_fd, &fault);
 		return wait_for_end();
 	}
+	boot_tell("ready");
+	boot_tell_end();
 	r = fork_relay(in_fd, out_fd, &fault);
 	fd_close(in_fd);
 	if (out_fd != in_fd)

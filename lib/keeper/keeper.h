@@ -210,6 +210,7 @@ struct keeper {
 	uint32_t stages_done;
 	bool named;
 	const struct backend_ops *backend;
+	uint64_t ready_usec;	/* how long the guest may take, as the caller wants it; 0: as the wall thinks right */
 	struct backend_wall backend_wall;
 	struct cgroup_group group;
 	bool has_group;

@@ -101,12 +101,13 @@ static int guest_undo(struct keeper *keeper, struct fault *fault)
 
 static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 {
-	uint64_t deadline = clock_deadline(clock_monotonic_usec(),
-		keeper->backend->ready_usec ? keeper->backend->ready_usec : READY_TIMEOUT_USEC);
+	uint64_t usual = keeper->backend->ready_usec ? keeper->backend->ready_usec : READY_TIMEOUT_USEC,
+		 ready_usec = keeper->ready_usec ? keeper->ready_usec : usual,
+		 deadline = clock_deadline(clock_monotonic_usec(), ready_usec);
 	int r;
 
-	r = keeper->backend->start(
-		&keeper->plan, keeper->has_group ? &keeper->group : NULL, &keeper->backend_wall, fault);
+	r = keeper->backend->start(&keeper->plan, keeper->has_group ? &keeper->group : NULL, ready_usec,
+		&keeper->backend_wall, fault);
 	if (r < 0)
 		return r;
 	keeper->backend->release();	/* the guest has its own */

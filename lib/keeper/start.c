@@ -83,6 +83,7 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 	size_t record_len, blob_len;
 	const void *record = unpack_bytes(body, &record_len);
 	uint32_t helpers = unpack_u8(body);
+	uint64_t ready_usec = unpack_u64(body);
 	size_t n_recorder = helpers & (WIRE_RECORDER_JOURNAL | WIRE_RECORDER_WORKSPACE) ? 1 : 0,
 	       n_egress = helpers & WIRE_EGRESS ? 2 : 0;
 	const void *blob = unpack_bytes(body, &blob_len);
@@ -95,6 +96,7 @@ static int take_start(struct keeper *keeper, struct request *request, struct fau
 	memcpy(keeper->id, id, sizeof(keeper->id));
 	keeper->state_fd = request->fds[request->n_fds - 1];
 	request->fds[request->n_fds - 1] = -EBADF;
+	keeper->ready_usec = ready_usec;
 	keeper->records = helpers & WIRE_RECORDER_JOURNAL;
 	keeper->keeps_workspace = helpers & WIRE_RECORDER_WORKSPACE;
 	if (n_egress) {

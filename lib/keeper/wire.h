@@ -12,7 +12,7 @@
 #ifndef KEEPER_WIRE_H
 #define KEEPER_WIRE_H
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 #define WIRE_PACKET_MAX 65536	/* head included */
 #define WIRE_INLINE_MAX 32768
 #define WIRE_READ_MAX 61440	/* bytes of output in one READ answer */
@@ -25,8 +25,9 @@ enum wire_type {
 
 	/* (a) only. fds: [memfd when the blob is empty][socket of the recorder][socket and pidfd of egress]
 	 * [state folder, always last] */
-	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 helpers (enum wire_helper), bytes blob = {bytes plan_json, bytes flat plan}.
-				 * OK: u64 epoch. Sent when the box is ready for commands. */
+	WIRE_START = 10,	/* u32 version, str id, bytes record_json, u8 helpers (enum wire_helper), u64 ready_usec (how
+				 * long the guest may take; 0: what the wall thinks right), bytes blob = {bytes plan_json, bytes flat
+				 * plan}. OK: u64 epoch. Sent when the box is ready for commands. */
 
 	/* (b) first message */
 	WIRE_HELLO = 11,	/* u32 version, u32 open mode. OK: u64 epoch (raised for control), u32 state */

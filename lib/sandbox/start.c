@@ -116,8 +116,17 @@ static int spawn_keeper(
 	return 0;
 }
 
+/* How long the guest may take where the caller has set a bound for all of it: whoever is nearest to the guest knows most of
+ * what is in the way, and so gives up first. */
+static uint64_t ready_usec(uint64_t deadline_usec)
+{
+	uint64_t now = clock_monotonic_usec(), left = now < deadline_usec ? deadline_usec - now : 0;
+
+	return MAX(left - MIN(left / 8, USEC_PER_SEC), 1);
+}
+
 static int send_start(abox_sandbox *box, const struct plan_view *view, const char *record, int recorder_fd,
-	const struct network_helper *network, uint64_t deadline_usec, abox_error **reterr)
+	const struct network_helper *network, bool bounded, uint64_t deadline_usec, abox_error **reterr)
 {
 	struct pack_writer writer;
 	struct pack_reader reader;
@@ -131,6 +140,7 @@ static int send_start(abox_sandbox *box, const struct plan_view *view, const cha
 	pack_u8(&writer, (view->journal ? WIRE_RECORDER_JOURNAL : 0) |
 				 (view->workspace_fd >= 0 ? WIRE_RECORDER_WORKSPACE : 0) |
 				 (network->fd >= 0 ? WIRE_EGRESS : 0));
+	pack_u64(&writer, bounded ? ready_usec(deadline_usec) : 0);
 	pack_bytes(&writer, view->blob, view->blob_fd >= 0 ? 0 : view->blob_len);
 	if (view->blob_fd >= 0)
 		fds[n++] = view->blob_fd;
@@ -189,7 +199,7 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	if (r == 0)
 		r = make_record(view, plan, box->id, keeper, &record);
 	if (r == 0)
-		r = send_start(box, view, record, recorder_fd, &network, deadline_usec, reterr);
+		r = send_start(box, view, record, recorder_fd, &network, options->timeout_usec > 0, deadline_usec, reterr);
 	if (r == 0)
 		r = json_parse(record, strlen(record), &bounds, &parsed, reterr);
 	if (r == 0)

@@ -230,9 +230,13 @@ Test(machine, boots_share_no_entropy, .timeout = 300)
 	}
 }
 
-/* A kernel by name, modules and shape, whose first instruction is none. */
-static void write_broken_kernel(const char *path, const char *release)
+/* A kernel by name, modules and shape, that writes a text to the console and then stands still or resets the machine. */
+static void write_kernel(const char *path, const char *release, const char *text, bool stands)
 {
+	/* cld; mov $text, %esi; mov $0x3f8, %dx; 1: lods; test %al, %al; jz 2f; out %al, %dx; jmp 1b; 2: jmp . or ud2 */
+	static const uint8_t code[] = { 0xfc, 0xbe, 0x00, 0x01, 0x10, 0x00, 0x66, 0xba, 0xf8, 0x03, 0xac, 0x84, 0xc0, 0x74, 0x03,
+		0xee, 0xeb, 0xf8 };
+	static const uint8_t loop[] = { 0xeb, 0xfe }, none[] = { 0x0f, 0x0b };
 	Elf64_Ehdr header = { .e_ident = { 0x7f, 'E', 'L', 'F', ELFCLASS64, ELFDATA2LSB, EV_CURRENT }, .e_type = ET_EXEC,
 		.e_machine = EM_X86_64, .e_version = EV_CURRENT, .e_entry = 0x100000, .e_phoff = sizeof(header),
 		.e_ehsize = sizeof(header), .e_phentsize = sizeof(Elf64_Phdr), .e_phnum = 2 };
@@ -245,12 +249,14 @@ static void write_broken_kernel(const char *path, const char *release)
 	static uint8_t image[8192];
 	FILE *file = fopen(path, "we");
 
+	memset(image, 0, sizeof(image));
 	memcpy(image, &header, sizeof(header));
 	memcpy(image + sizeof(header), segments, sizeof(segments));
 	memcpy(image + 256, notes, sizeof(notes));
 	snprintf((char *)image + 512, 256, "Linux version %s (none)", release);
-	image[4096] = 0x0f;	/* ud2 */
-	image[4097] = 0x0b;
+	memcpy(image + 4096, code, sizeof(code));
+	memcpy(image + 4096 + sizeof(code), stands ? loop : none, 2);
+	snprintf((char *)image + 4096 + 256, 256, "%s", text);
 	cr_assert(file);
 	cr_assert_eq(fwrite(image, sizeof(image), 1, file), 1);
 	fclose(file);
@@ -273,35 +279,101 @@ static void link_modules(const char *folder, const char *release)
 	cr_assert_eq(symlink(from, to), 0);
 }
 
-/* A start that fails says in which program, and leaves nothing. */
-Test(machine, start_that_fails_names_its_stage, .timeout = 300)
+struct dead_start {
+	const char *text;	/* what the kernel writes */
+	bool stands;
+	const char *told;	/* what the error says */
+	bool rare;		/* at full length only */
+};
+
+static const struct dead_start dead_starts[] = {
+	{ "", false, "reset or switched off before the guest answered, at stage kernel", false },
+	{ "Kernel panic - not syncing: no root\n", false,
+		"kernel panicked before the guest answered, at stage kernel: Kernel panic - not syncing: no root", false },
+	{ "agentbox-guest at modules\nagentbox-guest: no module\n", false, "at stage modules: agentbox-guest: no module", false },
+	{ "", true, "at stage kernel the machine's kernel does not come to its first program", false },
+	{ "agentbox-guest at port\n", true, "at stage port the guest hangs", true },
+	{ "agentbox-guest at modules\nagentbox-guest at setup\n", true, "at stage setup the guest is silent", false },
+};
+
+static void expect_dead(const char *kernel, const char *told, bool stands)
 {
-	char folder[256], path[300], spec[600], release[128];
-	struct leaks *before = leaks_take();
+	struct abox_start_options options = { ABOX_START_OPTIONS_INIT, .timeout_usec = stands ? 8000000 : 0 };
 	abox_error *error = NULL;
 	abox_sandbox *box = NULL;
-	abox_host *host = NULL;
 	abox_plan *plan;
+	char spec[600];
 
-	needs_machine();
+	snprintf(spec, sizeof(spec), "{\"version\":1,\"backend\":\"microvm\",\"kernel\":\"%s\"}", kernel);
+	plan = plan_of(spec);
+	cr_expect_eq(abox_sandbox_start(plan, &options, &box, &error), stands ? ABOX_E_TIMEOUT : ABOX_E_UNAVAILABLE);
+	cr_expect_str_eq(abox_error_get_place(error), "qemu");
+	cr_expect(strstr(abox_error_get_message(error), told), "%s, and not: %s", abox_error_get_message(error), told);
+	abox_error_free(error);
+	abox_plan_unref(plan);
+}
+
+static void find_release(char release[128])
+{
+	abox_host *host = NULL;
+
 	cr_assert_eq(abox_probe(&host, NULL), 0);
 	cr_assert_eq(sscanf(abox_host_backend_version(host, 2), "Linux %127s", release), 1);
 	abox_host_unref(host);
+}
+
+/* T19-3: a machine that does not come up is told with the stage it has come to, and whether it hangs, is silent, has panicked
+ * or was reset; and leaves nothing. */
+Test(machine, start_that_fails_names_its_stage, .timeout = 300)
+{
+	char folder[256], path[300], command[600], release[128];
+	struct leaks *before = leaks_take();
+
+	needs_machine();
+	find_release(release);
 	snprintf(folder, sizeof(folder), "%s/kernel-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	cr_assert(mkdtemp(folder));
 	snprintf(path, sizeof(path), "%s/boot", folder);
 	cr_assert_eq(mkdir(path, 0755), 0);
-	snprintf(path, sizeof(path), "%s/boot/vmlinuz", folder);
-	write_broken_kernel(path, release);
 	link_modules(folder, release);
-	snprintf(spec, sizeof(spec), "{\"version\":1,\"backend\":\"microvm\",\"kernel\":\"%s\"}", path);
-	plan = plan_of(spec);
-	cr_expect_lt(abox_sandbox_start(plan, NULL, &box, &error), 0);
-	cr_expect_str_eq(abox_error_get_place(error), "qemu", "%s: %s", abox_error_get_place(error), abox_error_get_message(error));
-	abox_error_free(error);
-	abox_plan_unref(plan);
-	snprintf(spec, sizeof(spec), "rm -rf '%s'", folder);
-	cr_assert_eq(system(spec), 0);
+	snprintf(path, sizeof(path), "%s/boot/vmlinuz", folder);
+	for (size_t i = 0; i < sizeof(dead_starts) / sizeof(*dead_starts); i++) {
+		const struct dead_start *dead = &dead_starts[i];
+
+		if (dead->rare && !is_long())
+			continue;
+		write_kernel(path, release, dead->text, dead->stands);
+		expect_dead(path, dead->told, dead->stands);
+	}
+	snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+	cr_assert_eq(system(command), 0);
+	assert_no_leaks(before);
+}
+
+/* The same for a kernel that is one, whose first program cannot go on. */
+Test(machine, start_without_a_module_names_its_stage, .timeout = 300)
+{
+	char folder[256], path[300], command[4096], release[128], kernel[1024];
+	struct leaks *before = leaks_take();
+
+	needs_machine();
+	find_release(release);
+	snprintf(kernel, sizeof(kernel), "%s", getenv("ABOX_KERNEL") ? getenv("ABOX_KERNEL") : "");
+	if (!kernel[0])
+		snprintf(kernel, sizeof(kernel), "/boot/vmlinuz-%s", release);
+	snprintf(folder, sizeof(folder), "%s/kernel-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	cr_assert(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/boot/vmlinuz", folder);
+	snprintf(command, sizeof(command),
+		"set -e; mkdir -p '%s/boot' '%s/lib/modules/%s'; cp '%s' '%s/boot/vmlinuz'; to='%s/lib/modules/%s'; "
+		"cd \"$(dirname '%s')/../lib/modules/%s\" 2>/dev/null || cd /lib/modules/%s; "
+		"cp --parents $(find . -name 'modules.*' -o -name '*.ko*' -path '*virtio*' -o -name '*.ko*' -path '*fuse*') \"$to\"; "
+		"cd \"$to\"; broken=$(find . -name 'virtiofs.ko*'); echo none >$broken",
+		folder, folder, release, kernel, folder, folder, release, kernel, release, release);
+	cr_assert_eq(system(command), 0);
+	expect_dead(path, "panicked before the guest answered, at stage modules: agentbox-guest: /modules/", false);
+	snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+	cr_assert_eq(system(command), 0);
 	assert_no_leaks(before);
 }
 

@@ -255,6 +255,42 @@ Test(walls, gvisor_start_that_fails_names_its_stage)
 	assert_no_leaks(before);
 }
 
+static void expect_hang(const char *name, const char *told)
+{
+	struct abox_start_options options = { ABOX_START_OPTIONS_INIT, .timeout_usec = 3000000 };
+	char path[600], command[1400];
+	abox_sandbox *box = NULL;
+	abox_error *error = NULL;
+	abox_plan *plan;
+
+	snprintf(path, sizeof(path), "%s/runsc-%s", getenv("TMPDIR"), name);
+	snprintf(command, sizeof(command), "cp '%s%s' '%s'", getenv("ABOX_TEST_FAKE_RUNSC"), name, path);
+	cr_assert_eq(system(command), 0);
+	setenv("ABOX_RUNSC", path, 1);
+	plan = plan_of("{\"version\": 1, \"backend\": \"gvisor\"}");
+	cr_expect_eq(abox_sandbox_start(plan, &options, &box, &error), ABOX_E_TIMEOUT);
+	cr_expect_str_eq(abox_error_get_place(error), "runsc");
+	cr_expect(strstr(abox_error_get_message(error), told), "%s", abox_error_get_message(error));
+	unsetenv("ABOX_RUNSC");
+	unlink(path);
+	abox_error_free(error);
+	abox_plan_unref(plan);
+}
+
+/* T19-2: a runsc that hangs is given up in time, with the stage that it has come to and its last words, and nothing stays. */
+Test(walls, gvisor_start_that_hangs_names_its_stage)
+{
+	struct leaks *before;
+
+	needs_wall("gvisor");
+	if (!getenv("ABOX_TEST_FAKE_RUNSC") || !getenv("TMPDIR"))
+		cr_skip_test("needs the environment of `meson test`");
+	before = leaks_take();
+	expect_hang("hangs", "at stage container the first program of the container is not started: the last word");
+	expect_hang("silent", "at stage setup the guest is silent: the last word");
+	assert_no_leaks(before);
+}
+
 /* Boxes come and go, paused and resumed meanwhile, and leave nothing. */
 Test(walls, gvisor_boxes_leave_nothing)
 {

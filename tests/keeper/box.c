@@ -258,6 +258,7 @@ static int send_start(struct box *box, const struct box_options *options, struct
 	pack_string(&writer, box->id);
 	pack_string(&writer, "{\"record\":1}");
 	pack_u8(&writer, 0);	/* no recorder */
+	pack_u64(&writer, 0);
 	pack_bytes(&writer, "", 0);
 	fds[0] = blob_fd;
 	fds[1] = box->state_fd;

@@ -10,11 +10,13 @@
 
 #define READY_USEC (20 * USEC_PER_SEC)	/* a start that hung was seen */
 
+static uint64_t wanted_usec;
+
 static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault)
 {
 	const struct guest_setup setup = { .hostname = plan->hostname, .filter = plan->filter, .filter_len = plan->filter_len,
 		.uid = plan->inside_uid, .gid = plan->inside_gid };
-	struct bridge bridge = { .name = "runsc", .scratch_fd = scratch_fd, .ready_usec = READY_USEC, .setup = &setup };
+	struct bridge bridge = { .name = "runsc", .stage = "container", .scratch_fd = scratch_fd, .ready_usec = wanted_usec, .setup = &setup };
 	struct bridge_pipes pipes;
 	int r;
 
@@ -24,15 +26,18 @@ static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault
 	return r < 0 ? r : bridge_run(plan, &bridge, fault);
 }
 
-static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret, struct fault *fault)
+static int start(const struct flat_plan *plan, const struct cgroup_group *group, uint64_t ready_usec,
+	struct backend_wall *ret, struct fault *fault)
 {
 	if (!flat_has_program(plan))
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "plan", "it names no runsc");
+	wanted_usec = ready_usec;
 	return outer_start(plan, group, run, ret, fault);
 }
 
 const struct backend_ops backend_gvisor = {
 	.name = "gvisor",
+	.ready_usec = READY_USEC,
 	.prepare = outer_prepare,
 	.release = outer_release,
 	.start = start,

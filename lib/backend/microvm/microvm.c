@@ -41,6 +41,7 @@
 
 static char texts[SETUP_MOUNTS][PATH_MAX];
 static struct guest_setup setup;
+static uint64_t wanted_usec;
 
 /* -- what the guest makes of the tree: what only its own kernel can -- */
 
@@ -186,8 +187,8 @@ static int spawn_files(const char **words, int log_fd, struct bridge *bridge, st
 static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault)
 {
 	static const char *files[MAX_WORDS], *machine[MAX_WORDS];
-	struct bridge bridge = { .name = "qemu", .second_name = "virtiofsd", .scratch_fd = scratch_fd,
-		.ready_usec = READY_USEC, .setup = &setup };
+	struct bridge bridge = { .name = "qemu", .second_name = "virtiofsd", .stage = "kernel", .scratch_fd = scratch_fd,
+		.ready_usec = wanted_usec, .setup = &setup };
 	struct bridge_pipes pipes;
 	int r;
 
@@ -207,16 +208,18 @@ static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault
 	return r < 0 ? r : bridge_run(plan, &bridge, fault);
 }
 
-static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret, struct fault *fault)
+static int start(const struct flat_plan *plan, const struct cgroup_group *group, uint64_t ready_usec,
+	struct backend_wall *ret, struct fault *fault)
 {
 	if (!flat_has_program(plan))
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "plan", "it names no machine");
+	wanted_usec = ready_usec;
 	return outer_start(plan, group, run, ret, fault);
 }
 
 const struct backend_ops backend_microvm = {
 	.name = "microvm",
-	.ready_usec = READY_USEC + 5 * USEC_PER_SEC,	/* the bridge tells more, and so comes first */
+	.ready_usec = READY_USEC,
 	.prepare = outer_prepare,
 	.release = outer_release,
 	.start = start,

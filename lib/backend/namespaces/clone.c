@@ -198,7 +198,7 @@ int outer_start(const struct flat_plan *plan, const struct cgroup_group *group, 
 	return 0;
 }
 
-static int start(const struct flat_plan *plan, const struct cgroup_group *group, struct backend_wall *ret,
+static int start(const struct flat_plan *plan, const struct cgroup_group *group, uint64_t ready_usec, struct backend_wall *ret,
 	struct fault *fault)
 {
 	return outer_start(plan, group, guest_main, ret, fault);
