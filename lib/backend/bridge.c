@@ -34,6 +34,7 @@
 #define STAGE_BYTES 32
 #define PANIC "Kernel panic"
 #define CHANNEL_BYTES (1 << 20)
+#define CELL_FD (GUEST_FD_CHANNEL + 1)	/* of the process that may widen the cell */
 
 struct state {
 	const struct bridge *bridge;
@@ -127,7 +128,7 @@ static int prepare(struct state *state, struct fault *fault)
 	return 0;
 }
 
-static int confine(const struct flat_plan *plan, struct fault *fault)
+static int confine(const struct flat_plan *plan, uint64_t caps, struct fault *fault)
 {
 	static struct filter_insn filter[8192];
 	int r;
@@ -135,10 +136,55 @@ static int confine(const struct flat_plan *plan, struct fault *fault)
 	if (!plan->filter_len || plan->filter_len > sizeof(filter))
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "filter", "the plan has none that fits");
 	memcpy(filter, plan->filter, plan->filter_len);
-	r = caps_drop_all(fault);
+	r = caps ? caps_keep(caps, false, fault) : caps_drop_all(fault);
 	if (r == 0)
 		r = caps_no_new_privs(fault);
 	return r < 0 ? r : filter_load(filter, plan->filter_len / sizeof(*filter), fault);
+}
+
+/* -- the cell, which may get wider -- */
+
+/* Security: only here are the rights for it, and nothing that the box has sent is read. It hands its sockets to the
+ * keeper over the same channel; a message is one packet, so that two may write. */
+_noreturn_ static void serve_cell(const struct flat_plan *plan, int fd)
+{
+	static uint8_t packet[GUEST_PACKET_MAX];
+	struct guest_message message;
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_START);
+	prctl(PR_SET_NAME, "agentbox-cell");
+	if ((fd != CELL_FD && dup3(fd, CELL_FD, O_CLOEXEC) < 0) || sys_close_range(CELL_FD + 1, CLOSE_RANGE_REST, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+		confine(plan, CAPS_BIT(CAPS_NET_ADMIN) | CAPS_BIT(CAPS_NET_BIND_SERVICE), &fault) < 0)
+		_exit(1);
+	while (guest_message_recv(CELL_FD, packet, &message) > 0) {
+		if (message.type == GUEST_LISTEN && guest_network_handle(&plan->network, GUEST_FD_CHANNEL, &message) < 0)
+			_exit(0);
+		guest_message_close_fds(&message);
+	}
+	_exit(0);
+}
+
+int bridge_start_cell(struct bridge *bridge, const struct flat_plan *plan, struct fault *fault)
+{
+	int pair[2];
+	pid_t pid;
+
+	bridge->cell_fd = -EBADF;
+	if (plan->network.mode == FLAT_NETWORK_NONE)
+		return 0;
+	if (socket_pair(pair) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "network", "no socket for the cell");
+	pid = fork();
+	if (pid == 0) {
+		fd_close(pair[0]);
+		serve_cell(plan, pair[1]);
+	}
+	fd_close(pair[1]);
+	if (pid < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "network", "cannot start the process of the cell");
+	bridge->cell_fd = pair[0];
+	return 0;
 }
 
 /* -- what the program says, and how it ends -- */
@@ -369,12 +415,14 @@ int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct
 	snprintf(state.stage, sizeof(state.stage), "%s", bridge->stage);
 	r = prepare(&state, fault);
 	if (r == 0)
-		r = confine(plan, fault);
+		r = confine(plan, 0, fault);
 	if (r < 0)
 		return r;
 	relay_init(&relay, false, GUEST_FD_CHANNEL, bridge->in_fd, bridge->out_fd);
 	relay.ready_fd = bridge->scratch_fd;
 	relay.network = plan->network.mode != FLAT_NETWORK_NONE ? &plan->network : NULL;
+	relay.cell_fd = bridge->cell_fd;
+	relay.far = bridge->setup->link;
 	setup_pack(&writer, bridge->setup);
 	if (!relay_send(&relay, &writer))
 		return fault_set(fault, ABOX_E_MEMORY, 0, "setup", "no memory for it");

@@ -20,10 +20,14 @@ struct bridge {
 	int in_fd, out_fd;	/* the channel: bytes of the guest, and to it */
 	int log_fd;		/* read end of what the programs write to stderr, or -EBADF */
 	int scratch_fd;		/* goes with GUEST_READY, or -EBADF */
+	int cell_fd;		/* of the process that widens the cell of the box, or -EBADF */
 	const char *stage;	/* where a start is before the guest has said anything */
 	uint64_t ready_usec;	/* how long the keeper waits for the guest */
 	const struct guest_setup *setup;
 };
+
+/* The first thing, while the rights for it are there. Of a box without a network it starts nothing. */
+int bridge_start_cell(struct bridge *bridge, const struct flat_plan *plan, struct fault *fault);
 
 struct bridge_pipes {		/* the program's ends */
 	int in_fd, out_fd, err_fd;

@@ -43,7 +43,8 @@ enum egress_type {
 			     * fd: a listening socket of the host. OK: served from here on */
 	EGRESS_UNPUBLISH = 7, /* u32 id. OK: closed, with its connections */
 	EGRESS_SOCKET =
-		8, /* serial of an EGRESS_WANT; fd: an unconnected TCP socket of the box, or none: refused */
+		8, /* serial of an EGRESS_WANT; fd: a TCP socket of the box, unconnected or there already, or
+		    * none: refused */
 
 	EGRESS_EFFECT_ANSWER = 9, /* serial of an EGRESS_EFFECT or EGRESS_EFFECT_DONE; u32 what (enum effect_answer), str id of
 				   * the effect ("" for none), str id of the approval ("" for none), u32 number, str reason;

@@ -259,6 +259,8 @@ static void handle_packet(void)
 	} else if (message.type == GUEST_LISTEN || message.type == GUEST_SOCKET) {
 		if (guest.box->network && guest_network_handle(guest.box->network, GUEST_FD_CHANNEL, &message) < 0)
 			guest_die("cannot answer the keeper");
+		if (guest.box->has_link && message.type == GUEST_LISTEN && guest_link_handle(guest.box->link_v6, &message) < 0)
+			guest_die("cannot lead a port to the network of the box");
 	} else if (message.type == GUEST_SIGNAL_ALL) {
 		handle_signal_all(&message);
 	} else if (message.type == GUEST_FILES) {

@@ -43,6 +43,7 @@ struct guest_box {
 	int (*renew_proc)(const void *userdata, struct fault *fault);
 	const void *userdata;
 	const struct flat_network *network;	/* NULL for a box without one */
+	bool has_link, link_v6;	/* the cell is at the other side of the wall */
 	bool tied_signals;	/* a signalfd is of who made it, not of who reads it (gVisor): each makes its own */
 };
 

@@ -176,7 +176,9 @@ static int set_up(struct fault *fault)
 		r = make_mounts(fault);
 	if (r == 0)
 		r = enter_root(fault);
-	if (r == 0 && setup.loopback)
+	if (r == 0 && setup.link)
+		r = guest_link_up(setup.link_v6, setup.ports, setup.n_ports, fault);
+	else if (r == 0 && setup.loopback)
 		r = guest_loopback_up(fault);
 	if (r == 0 && setup.hostname[0] && sethostname(setup.hostname, strlen(setup.hostname)) < 0)
 		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
@@ -201,6 +203,7 @@ _noreturn_ static void run_relay(int local_fd, int in_fd, int out_fd)
 	fcntl(in_fd, F_SETFL, fcntl(in_fd, F_GETFL) | O_NONBLOCK);
 	fcntl(out_fd, F_SETFL, fcntl(out_fd, F_GETFL) | O_NONBLOCK);
 	relay_init(&relay, true, local_fd, in_fd, out_fd);
+	relay.far = setup.link;
 	while (relay_turn(&relay, -EBADF, UINT64_MAX) > 0)
 		;
 	_exit(1);
@@ -256,6 +259,8 @@ static int fill_box(struct guest_box *box, struct fault *fault)
 		.renew_proc = setup.own_kernel ? renew_proc : NULL,
 		.filtered_shepherds = true,
 		.has_group = setup.own_kernel,
+		.has_link = setup.link,
+		.link_v6 = setup.link_v6,
 		.tied_signals = !setup.own_kernel };
 	return 0;
 }

@@ -115,6 +115,36 @@ int guest_network_handle(
 					     : handle_socket(channel_fd, message);
 }
 
+static int lead_ports(bool v6, const uint32_t *list, size_t n, bool dns, struct fault *fault)
+{
+	uint16_t ports[CELL_PORTS_MAX];
+
+	if (n > CELL_PORTS_MAX)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "network", "too many ports");
+	for (size_t i = 0; i < n; i++)
+		ports[i] = (uint16_t)list[i];
+	return cell_link_ports(v6, ports, n, dns, fault);
+}
+
+int guest_link_up(bool v6, const uint32_t *ports, size_t n_ports, struct fault *fault)
+{
+	int r = cell_link_make(v6, fault);
+
+	return r < 0 ? r : lead_ports(v6, ports, n_ports, true, fault);
+}
+
+int guest_link_handle(bool v6, const struct guest_message *message)
+{
+	struct pack_reader body = message->body;
+	uint32_t n = unpack_count(&body, 4), ports[CELL_PORTS_MAX];
+	struct fault fault;
+
+	fault_init(&fault, ABOX_STAGE_COMMAND);
+	for (uint32_t i = 0; i < n && i < CELL_PORTS_MAX; i++)
+		ports[i] = unpack_u32(&body);
+	return unpack_done(&body) ? lead_ports(v6, ports, n, false, &fault) : ABOX_E_PROTOCOL;
+}
+
 int guest_loopback_up(struct fault *fault)
 {
 	_cleanup_(fd_closep) int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

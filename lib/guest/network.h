@@ -16,6 +16,11 @@ int guest_network_enter(const struct flat_network *network, int channel_fd, stru
 int guest_network_handle(
 	const struct flat_network *network, int channel_fd, const struct guest_message *message);
 
+/* Behind a wall that has the cell at its other side: a link to it. Later orders to listen are carried out there; the guest
+ * is told as well, and leads the new ports that way. It answers nothing. */
+int guest_link_up(bool v6, const uint32_t *ports, size_t n_ports, struct fault *fault);
+int guest_link_handle(bool v6, const struct guest_message *message);
+
 /* Of a box without a cell: the loopback interface alone. */
 int guest_loopback_up(struct fault *fault);
 

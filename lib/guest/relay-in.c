@@ -70,14 +70,17 @@ static int open_pair(uint32_t kind, int *retours, int *rettheirs)
 	return 0;
 }
 
+/* Numbers of the other side are those that are not ours, and none comes twice. */
+static bool may_open(struct relay *relay, uint32_t id)
+{
+	return id != 0 && id % 2 != relay->next_id % 2 && !relay_stream_find(relay, id) && relay->n_streams < RELAY_STREAMS;
+}
+
 static int open_stream(struct relay *relay, uint32_t id, uint32_t kind)
 {
 	struct relay_stream *stream;
 	int ours = -EBADF, theirs = -EBADF, r;
 
-	/* numbers of the other side are those that are not ours, and none comes twice */
-	if (id == 0 || id % 2 == relay->next_id % 2 || relay_stream_find(relay, id) || relay->n_streams == RELAY_STREAMS)
-		return -EPROTO;
 	r = open_pair(kind, &ours, &theirs);
 	if (r < 0)
 		return r;
@@ -117,9 +120,9 @@ static int close_blob(struct relay *relay)
 static int take_fd(struct relay *relay, const struct relay_frame *frame)
 {
 	struct pack_reader reader = PACK_READER(frame->payload, frame->len);
-	uint32_t kind = unpack_u32(&reader);
+	uint32_t kind = unpack_u32(&reader), port = kind == RELAY_CONNECT ? unpack_u32(&reader) : 0;
 
-	if (!unpack_done(&reader) || kind < RELAY_INPUT || kind > RELAY_SOCKET)
+	if (!unpack_done(&reader) || kind < RELAY_INPUT || kind > RELAY_CONNECT)
 		return -EPROTO;
 	/* Security: the box hands over nothing but the other end of a terminal */
 	if ((kind == RELAY_TERMINAL) == relay->inside)
@@ -128,7 +131,9 @@ static int take_fd(struct relay *relay, const struct relay_frame *frame)
 		return open_same(relay);
 	if (kind == RELAY_FILE)
 		return close_blob(relay);
-	return open_stream(relay, frame->id, kind);
+	if (!may_open(relay, frame->id) || (kind == RELAY_CONNECT && !relay->far))
+		return -EPROTO;
+	return kind == RELAY_CONNECT ? relay_open_connect(relay, frame->id, port) : open_stream(relay, frame->id, kind);
 }
 
 static int take_blob(struct relay *relay, const struct relay_frame *frame)
@@ -171,7 +176,7 @@ static int take_stream(struct relay *relay, const struct relay_frame *frame)
 	case RELAY_EOF:
 		stream->eof_came = true;
 		/* the other end of a terminal was closed by the keeper: then it hangs up */
-		if (stream->terminal && relay->inside) {
+		if (stream->terminal && !stream->connection && relay->inside) {
 			relay_stream_drop(relay, stream);
 			return 0;
 		}

@@ -180,7 +180,7 @@ int relay_take_local(struct relay *relay)
 	if (message.type == GUEST_SPAWN && !relay->inside && relay->n_streams + SOCKET_MAX_FDS > RELAY_STREAMS) {
 		r = refuse(relay, message.command);
 	} else if (relay->network && (message.type == GUEST_LISTEN || message.type == GUEST_SOCKET)) {
-		r = guest_network_handle(relay->network, relay->local_fd, &message);
+		r = relay_cell_order(relay, &message, packet, message.body.len);
 	} else if (message.type == GUEST_FILES && !relay->inside && relay->n_streams == RELAY_STREAMS) {
 		/* whoever holds the other end sees it closed */
 	} else if ((message.type == GUEST_EXITED || message.type == GUEST_TREE_GONE) && relay->inside &&

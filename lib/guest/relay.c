@@ -21,7 +21,7 @@ void relay_init(struct relay *relay, bool inside, int local_fd, int in_fd, int o
 	relay->local_fd = local_fd;
 	relay->in_fd = in_fd;
 	relay->out_fd = out_fd;
-	relay->ready_fd = relay->blob_fd = -EBADF;
+	relay->ready_fd = relay->blob_fd = relay->cell_fd = -EBADF;
 	relay->next_id = inside ? 2 : 1;
 	fd_init_array(relay->coming_fds, ELEMENTSOF(relay->coming_fds));
 }
@@ -125,6 +125,9 @@ static void serve_streams(struct relay *relay, size_t n)
 			stream->fd = fd_close(stream->fd);
 		} else if (stream->sink && (events & POLLHUP) && stream->terminal && !relay->inside) {
 			stream->sink = false;	/* closed outside, which nothing from inside can reach any more */
+		} else if (stream->connection && !stream->source && (events & (POLLERR | POLLHUP))) {
+			stream->sink = false;
+			stream->shut_owed = true;
 		}
 		if (stream->source && (events & (POLLIN | POLLHUP | POLLERR)))
 			relay_stream_pull(relay, stream);

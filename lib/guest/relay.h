@@ -34,6 +34,8 @@ enum relay_kind {
 	RELAY_SAME = 4,		/* the descriptor before it once more */
 	RELAY_FILE = 5,		/* a sealed memory file of the blob; to the inside only */
 	RELAY_SOCKET = 6,	/* both ways; to the inside only */
+	RELAY_CONNECT = 7,	/* both ways; to the inside only, and nothing is handed on: u32 port, the relay itself connects to
+				 * that of its loopback */
 };
 
 #define RELAY_HEAD 12
@@ -41,6 +43,7 @@ enum relay_kind {
 #define RELAY_WINDOW 65536U
 #define RELAY_CHUNK 32768U
 #define RELAY_STREAMS 1024	/* alive at once */
+#define RELAY_CONNECTS 512	/* of them connections to the box: commands keep room */
 #define RELAY_BLOB_MAX (64U << 20)
 #define RELAY_OUT_BYTES 262144U
 #define RELAY_HELD 64
@@ -59,6 +62,7 @@ struct relay_stream {
 	uint32_t command;
 	int fd;
 	bool terminal;		/* or a socket: one descriptor for both ways */
+	bool connection;	/* such a socket whose ways end one by one */
 	bool source, sink;	/* data goes from fd to the other relay; from there to fd */
 	bool eof_owed, shut_owed, eof_came;
 	uint32_t credit;	/* how much the other side takes now */
@@ -94,6 +98,8 @@ struct relay {
 	int local_fd, in_fd, out_fd;
 	int ready_fd;		/* outside: goes with GUEST_READY */
 	const struct flat_network *network;	/* outside: the cell is at this side of the wall, and its orders are carried out here */
+	int cell_fd;		/* by this process, which may still widen it */
+	bool far;		/* the box has a network of its own besides, which is linked to the cell; both sides know */
 	bool ready;		/* GUEST_READY has passed */
 	bool local_full;	/* a held message found no room */
 	uint32_t next_id;
@@ -149,6 +155,10 @@ bool relay_put(struct relay *relay, uint32_t type, uint32_t id, const void *payl
 int relay_flush(struct relay *relay);	/* 0 or -errno */
 void relay_advance(struct relay *relay);	/* goes on with relay->sending */
 int relay_take_local(struct relay *relay);	/* one message of the local side: as relay_turn(), -EAGAIN when there is none */
+
+/* relay-cell.c */
+int relay_cell_order(struct relay *relay, struct guest_message *message, const uint8_t *packet, size_t len);	/* LISTEN, SOCKET */
+int relay_open_connect(struct relay *relay, uint32_t id, uint32_t port);	/* inside */
 
 /* relay-in.c */
 int relay_handle_frame(struct relay *relay, const struct relay_frame *frame);

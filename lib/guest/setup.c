@@ -22,6 +22,11 @@ void setup_pack(struct pack_writer *writer, const struct guest_setup *setup)
 	pack_u64(writer, setup->pids);
 	pack_u8(writer, setup->own_kernel);
 	pack_u8(writer, setup->loopback);
+	pack_u8(writer, setup->link);
+	pack_u8(writer, setup->link_v6);
+	pack_u32(writer, (uint32_t)setup->n_ports);
+	for (size_t i = 0; i < setup->n_ports; i++)
+		pack_u32(writer, setup->ports[i]);
 	pack_u32(writer, setup->uid);
 	pack_u32(writer, setup->gid);
 	pack_u32(writer, (uint32_t)setup->n_mounts);
@@ -54,6 +59,13 @@ int setup_unpack(const void *packet, size_t len, struct guest_setup *ret)
 	ret->pids = unpack_u64(&reader);
 	ret->own_kernel = unpack_u8(&reader);
 	ret->loopback = unpack_u8(&reader);
+	ret->link = unpack_u8(&reader);
+	ret->link_v6 = unpack_u8(&reader);
+	ret->n_ports = unpack_count(&reader, sizeof(uint32_t));
+	if (ret->n_ports > SETUP_PORTS)
+		return ABOX_E_PROTOCOL;
+	for (size_t i = 0; i < ret->n_ports; i++)
+		ret->ports[i] = unpack_u32(&reader);
 	ret->uid = unpack_u32(&reader);
 	ret->gid = unpack_u32(&reader);
 	n = unpack_count(&reader, 4 * (sizeof(uint32_t) + 1) + sizeof(uint64_t));

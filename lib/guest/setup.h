@@ -9,9 +9,10 @@
 #include "base/pack.h"
 #include "kernel/seccomp.h"
 
-#define SETUP_VERSION 1
+#define SETUP_VERSION 2
 #define SETUP_ENTROPY_BYTES 32
 #define SETUP_MOUNTS 64
+#define SETUP_PORTS 64	/* CELL_PORTS_MAX */
 
 /* As mount(2) takes it; made in order, the target as a folder where it is missing. Two types are the guest's own, and of
  * a target that is not there they make nothing: */
@@ -32,6 +33,9 @@ struct guest_setup {
 	uint64_t memory_bytes, pids;	/* what the box may have at most, kept by the guest's own kernel; 0: all there is */
 	uint8_t own_kernel;	/* the guest is PID 1 of a kernel of its own: namespaces, mounts and clocks are its to set */
 	uint8_t loopback;	/* bring lo up */
+	uint8_t link, link_v6;	/* there is a link to the cell of the box, which is at the other side of the wall */
+	uint32_t ports[SETUP_PORTS];	/* that are led there */
+	size_t n_ports;
 	uint32_t uid, gid;	/* to whom the pipes of commands belong, so that they can open /dev/stdin and its like anew */
 	struct setup_mount mounts[SETUP_MOUNTS];
 	size_t n_mounts;

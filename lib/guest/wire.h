@@ -23,7 +23,8 @@ enum guest_type {
 	GUEST_TTY_SIGNAL = 8,	/* i32 signal: to the foreground group of such a terminal */
 	GUEST_LISTEN = 9,	/* boxes with a network; head: a serial. u32 n, n * u32 port: let the cell answer at these too.
 				 * LISTENERS and LISTENING, or LISTEN_FAULT */
-	GUEST_SOCKET = 10,	/* head: a serial. A TCP socket of the box is wanted. SOCKET_MADE */
+	GUEST_SOCKET = 10,	/* head: a serial. u32 port: a TCP socket of the box is wanted, to connect to this port of its own
+				 * loopback. SOCKET_MADE */
 	GUEST_FILES = 11,	/* fds: [stream socket]. u8 writes, u32 uid, u32 gid (of files that are made): a file server for the
 				 * workspace speaks over it (file/wire.h) until the other end closes, or says there why not */
 
@@ -40,7 +41,8 @@ enum guest_type {
 				 * n fds. May come several times */
 	GUEST_LISTENING = 28,	/* head: the same serial. They were all */
 	GUEST_LISTEN_FAULT = 29,	/* head: the same serial; fields as in WIRE_FAULT */
-	GUEST_SOCKET_MADE = 30,	/* head: serial of SOCKET. fds: [unconnected TCP socket], none when there was none to be had */
+	GUEST_SOCKET_MADE = 30,	/* head: serial of SOCKET. fds: [TCP socket, unconnected or there already], none when there was
+				 * none to be had */
 	GUEST_STRUCK = 31,	/* u64 processes killed for memory, u64 forks refused, in the box since the command was started:
 				 * before EXITED, where the guest's own kernel keeps those limits */
 };

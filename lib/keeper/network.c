@@ -280,12 +280,14 @@ static void egress_lost(struct keeper *keeper)
 }
 
 /* A connection came for a published port: the guest makes the socket for it. */
-static void want_socket(struct keeper *keeper, uint32_t serial)
+static void want_socket(struct keeper *keeper, uint32_t serial, uint32_t id)
 {
+	const struct published *published = find_published(id);
 	uint8_t buffer[16];
 	struct pack_writer writer = PACK_WRITER_FIXED(buffer, sizeof(buffer));
 
 	guest_message_begin(&writer, GUEST_SOCKET, serial);
+	pack_u32(&writer, published ? published->port : 0);
 	guest_message_send(keeper->guest.fd, &writer, NULL, 0);
 }
 
@@ -313,8 +315,7 @@ static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fa
 	if (type == EGRESS_EVENT) {
 		take_event(keeper, &reader);
 	} else if (type == EGRESS_WANT) {
-		unpack_u32(&reader);
-		want_socket(keeper, serial);
+		want_socket(keeper, serial, unpack_u32(&reader));
 	} else if (type == EGRESS_OK) {
 		network.n_pending -= network.n_pending > 0;
 		answer_ok(keeper, serial, &reader);

@@ -36,10 +36,14 @@ enum {
 	TABLE_LOCAL = 255,
 	TABLE_ANY6 = 100,
 	TABLE_OWN4 = 101,
+	TABLE_LINK = 100,
+	TABLE_MAIN = 254,
 	PREFERENCE_OWN = 1,
 	PREFERENCE_PORT = 10,
 	SCOPE_HOST = 254,
+	ROUTE_UNICAST = 1,
 	ROUTE_LOCAL = 2,
+	ROUTE_ONLINK = 4,
 	PROTOCOL_BOOT = 3,
 	ACTION_TO_TABLE = 1,
 	ADDRESS_PERMANENT = 0x80,
@@ -213,16 +217,20 @@ static void begin_rule(
 	netlink_add_u32(message, NETLINK_RULE_TABLE, table);
 }
 
-static int add_port_rule(int fd, int family, uint8_t protocol, uint16_t port)
+static int add_port_rule(int fd, int family, uint32_t table, uint8_t protocol, uint16_t port)
 {
 	const uint16_t range[2] = { port, port };
 	struct netlink_message message;
 
-	begin_rule(&message, family, NETLINK_NEWRULE, family == AF_INET ? TABLE_LOCAL : TABLE_ANY6,
-		PREFERENCE_PORT);
+	begin_rule(&message, family, NETLINK_NEWRULE, table, PREFERENCE_PORT);
 	netlink_add(&message, NETLINK_RULE_IP_PROTO, &protocol, sizeof(protocol));
 	netlink_add(&message, NETLINK_RULE_DPORT_RANGE, range, sizeof(range));
 	return netlink_call(fd, &message);
+}
+
+static uint32_t any_table(int family)
+{
+	return family == AF_INET ? TABLE_LOCAL : TABLE_ANY6;
 }
 
 static int move_own_addresses(int fd)
@@ -315,8 +323,8 @@ int cell_try(struct cell_shape *ret)
 	r = lo < 0 ? lo : make_addresses(fd, &shape, index);
 	if (r < 0)
 		return r;
-	shape.port_rules = add_port_rule(fd, AF_INET, IPPROTO_TCP, 1) == 0 &&
-			   (!shape.v6 || add_port_rule(fd, AF_INET6, IPPROTO_TCP, 1) == 0);
+	shape.port_rules = add_port_rule(fd, AF_INET, any_table(AF_INET), IPPROTO_TCP, 1) == 0 &&
+			   (!shape.v6 || add_port_rule(fd, AF_INET6, any_table(AF_INET6), IPPROTO_TCP, 1) == 0);
 	r = make_routes(fd, &shape, lo);
 	*ret = shape;
 	return r;
@@ -380,7 +388,7 @@ static int open_pair(struct listeners *listeners, uint32_t kind, int type, uint1
 				"port %u of the cell cannot be bound", port);
 		listeners->list[listeners->n++] = (struct cell_listener){ kind, port, fd };
 		if (listeners->shape->port_rules)
-			r = add_port_rule(listeners->netlink_fd, families[i], protocol, port);
+			r = add_port_rule(listeners->netlink_fd, families[i], any_table(families[i]), protocol, port);
 		if (r < 0 && r != -EEXIST)
 			return fault_set(fault, ABOX_E_SYSTEM, -r, "network",
 				"port %u cannot be led into the cell", port);
@@ -419,5 +427,81 @@ int cell_listen(const struct cell_shape *shape, const uint16_t *ports, size_t n_
 		return r;
 	}
 	*retn = listeners.n;
+	return 0;
+}
+
+/* -- the link of a machine -- */
+
+/* All of the family goes out there. The gateway is no neighbour by address, since then all of its network would be, and
+ * a connect to what is not there would hang. */
+static int add_link_route(int fd, int index, int family, uint32_t table, const char *gateway)
+{
+	const struct netlink_route head = { .family = (uint8_t)family,
+		.table = (uint8_t)table,
+		.protocol = PROTOCOL_BOOT,
+		.type = ROUTE_UNICAST,
+		.flags = ROUTE_ONLINK };
+	struct netlink_message message;
+	uint8_t address[16];
+
+	inet_pton(family, gateway, address);
+	netlink_begin(&message, NETLINK_NEWROUTE, NETLINK_CREATE | NETLINK_EXCL, &head, sizeof(head));
+	netlink_add_u32(&message, NETLINK_ROUTE_TABLE, table);
+	netlink_add(&message, NETLINK_ROUTE_GATEWAY, address, family == AF_INET ? 4 : 16);
+	netlink_add_u32(&message, NETLINK_ROUTE_OIF, (uint32_t)index);
+	return netlink_call(fd, &message);
+}
+
+static int make_link_family(int fd, int index, int family)
+{
+	bool v4 = family == AF_INET, rules;
+	uint8_t address[16];
+	int r;
+
+	inet_pton(family, v4 ? CELL_ADDRESS4 : CELL_LINK_ADDRESS6, address);
+	r = add_address(fd, index, family, address, v4 ? 4 : 16);
+	if (r < 0)
+		return r;
+	rules = add_port_rule(fd, family, TABLE_LINK, IPPROTO_UDP, DNS_PORT) == 0;
+	return add_link_route(fd, index, family, rules ? TABLE_LINK : TABLE_MAIN, v4 ? CELL_LINK_GATEWAY4 : CELL_LINK_GATEWAY6);
+}
+
+int cell_link_make(bool v6, struct fault *fault)
+{
+	_cleanup_(fd_closep) int fd = netlink_open();
+	int index = (int)if_nametoindex(LINK_NAME), r;
+
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -fd, "netlink", "cannot be opened");
+	if (index <= 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, LINK_NAME, "the machine has no such link");
+	r = set_flags(fd, (int)if_nametoindex("lo"), IFF_UP);
+	if (r == 0 && v6)
+		r = set_no_link_local(fd, index);
+	if (r == 0)
+		r = set_flags(fd, index, IFF_UP);
+	if (r == 0)
+		r = make_link_family(fd, index, AF_INET);
+	if (r == 0 && v6)
+		r = make_link_family(fd, index, AF_INET6);
+	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, LINK_NAME, "cannot be set up") : 0;
+}
+
+int cell_link_ports(bool v6, const uint16_t *ports, size_t n_ports, bool dns, struct fault *fault)
+{
+	static const int families[] = { AF_INET, AF_INET6 };
+	_cleanup_(fd_closep) int fd = netlink_open();
+
+	if (fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -fd, "netlink", "cannot be opened");
+	for (size_t i = 0; i < n_ports + dns; i++) {
+		for (size_t k = 0; k < (v6 ? 2 : 1); k++) {
+			int r = add_port_rule(fd, families[k], TABLE_LINK, IPPROTO_TCP, i < n_ports ? ports[i] : DNS_PORT);
+
+			/* without rules at all everything is led there already */
+			if (r < 0 && r != -EEXIST && r != -EOPNOTSUPP)
+				return fault_set(fault, ABOX_E_SYSTEM, -r, LINK_NAME, "no rule for a port");
+		}
+	}
 	return 0;
 }

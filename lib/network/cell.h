@@ -19,6 +19,16 @@
 #define CELL_NAMESERVER "198.18.0.1"
 #define CELL_ADDRESS4 "192.0.2.1"
 
+/* The wire between a machine of its own and the cell around it: networks of which nothing but these addresses is there.
+ * They must not meet the pools of names, which whoever carries the packets would take for neighbours. */
+#define CELL_LINK_NET4 "192.0.2.0/24"	/* CELL_ADDRESS4 is the machine's */
+#define CELL_LINK_GATEWAY4 "192.0.2.2"
+#define CELL_LINK_UNUSED4 "192.0.2.3"
+#define CELL_LINK_NET6 "fd5a:b0c5:1d7e:1::/64"
+#define CELL_LINK_ADDRESS6 "fd5a:b0c5:1d7e:1::1"
+#define CELL_LINK_GATEWAY6 "fd5a:b0c5:1d7e:1::2"
+#define CELL_LINK_UNUSED6 "fd5a:b0c5:1d7e:1::3"
+
 /* What makes programs believe that they are online: a link besides loopback. */
 enum cell_link {
 	CELL_LINK_NONE = 0,
@@ -61,6 +71,14 @@ int cell_try(struct cell_shape *ret);
  */
 int cell_listen(const struct cell_shape *shape, const uint16_t *ports, size_t n_ports, bool dns,
 	struct cell_listener *ret, size_t *retn, struct fault *fault);
+
+/*
+ * The same seen from a kernel behind the wall, which has a link to the cell: what goes to these ports, at any address, goes
+ * there, and all else is unreachable at once. The cell itself is what holds; this is so that programs meet the same
+ * answers as behind other walls. A kernel without rules by port gets a route for everything, and learns from the cell.
+ */
+int cell_link_make(bool v6, struct fault *fault);	/* lo and the link; no port is led there yet */
+int cell_link_ports(bool v6, const uint16_t *ports, size_t n_ports, bool dns, struct fault *fault);
 
 const char *cell_link_name(uint32_t link); /* "dummy" ...; "none" */
 

@@ -15,6 +15,7 @@
 
 #include "base/helper.h"
 #include "machine/machine.h"
+#include "network/cell.h"
 
 #define KERNEL "/kernel"
 #define INITRAMFS "/initramfs"
@@ -24,6 +25,7 @@
 #define MAX_CPUS 64
 
 static const char *const modules[] = { "virtio_mmio", "virtio_console", "virtiofs", NULL };
+static const char *const modules_network[] = { "virtio_mmio", "virtio_console", "virtiofs", "virtio_net", NULL };
 
 /* -- what the guest mounts -- */
 
@@ -61,7 +63,7 @@ static int build_archive(struct plan_builder *builder, const struct machine_host
 	if (r < 0)
 		return r;
 	machine_archive_file(archive, MACHINE_GUEST, 0555, guest, len);
-	r = machine_modules_find(&host->kernel, modules, ABOX_STAGE_PLAN, &list, reterr);
+	r = machine_modules_find(&host->kernel, plan_has_network(builder) ? modules_network : modules, ABOX_STAGE_PLAN, &list, reterr);
 	if (r < 0)
 		return r;
 	r = machine_archive_modules(archive, &host->kernel, &list, ABOX_STAGE_PLAN, reterr);
@@ -166,6 +168,20 @@ static bool host_writes_too(const struct plan_builder *builder)
 	return false;
 }
 
+/* QEMU itself opens the connections of the machine, in the cell that it stands in: so they meet the same listeners and
+ * the same refusals there as those of any other program of a box. */
+static void add_network(struct plan_builder *builder, struct words *words)
+{
+	if (!plan_has_network(builder))
+		return;
+	add_word(words, "-netdev");
+	add_word(words, builder->flat.network.cell.v6
+			? "user,id=cell,ipv4=on,net=" CELL_LINK_NET4 ",host=" CELL_LINK_GATEWAY4 ",dns=" CELL_LINK_UNUSED4
+			  ",ipv6=on,ipv6-net=" CELL_LINK_NET6 ",ipv6-host=" CELL_LINK_GATEWAY6 ",ipv6-dns=" CELL_LINK_UNUSED6
+			: "user,id=cell,ipv4=on,net=" CELL_LINK_NET4 ",host=" CELL_LINK_GATEWAY4 ",dns=" CELL_LINK_UNUSED4 ",ipv6=off");
+	add_words(words, (const char *const[]){ "-device", "virtio-net-device,netdev=cell", NULL });
+}
+
 static void add_program(struct plan_builder *builder, const struct machine_host *host, uint64_t bytes, uint64_t n_cpus)
 {
 	unsigned long long mib = (bytes + (1 << 20) - 1) >> 20;
@@ -188,7 +204,9 @@ static void add_program(struct plan_builder *builder, const struct machine_host 
 		"-chardev", "stdio,id=port,signal=off", "-device", "virtio-serial-device,max_ports=2",
 		"-device", "virtserialport,chardev=port,name=agentbox,nr=1",
 		"-chardev", "socket,id=files,path=" FILES_SOCKET, "-device", "vhost-user-fs-device,chardev=files,tag=files",
-		"-kernel", KERNEL, "-initrd", INITRAMFS, "-append",
+		NULL });
+	add_network(builder, &words);
+	add_words(&words, (const char *const[]){ "-kernel", KERNEL, "-initrd", INITRAMFS, "-append",
 		/* the port is a word for the guest; the backend puts a number behind the last one */
 		"console=ttyS0 quiet reboot=t panic=-1 lsm=landlock cryptomgr.notests sysctl.vm.overcommit_memory=1 vport0p1 tsc=reliable tsc_early_khz=",
 		NULL });
@@ -235,11 +253,6 @@ static int check_keys(struct plan_builder *builder, abox_error **reterr)
 					"write \"backend\": \"microvm\", or leave the key out");
 		return 0;
 	}
-	if (plan_has_network(builder))
-		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/network/mode",
-				"a virtual machine has no network in this build"),
-			"use another wall, or \"none\"");
 	return 0;
 }
 

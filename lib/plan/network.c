@@ -92,7 +92,8 @@ static int build_ports(struct plan_builder *builder, abox_error **reterr)
 			return spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN,
 				"/network",
 				"port 53 is the name server of the box itself and cannot be in a rule");
-		if (ports[i] >= 1024)
+		/* a machine's own ports are none of the cell's */
+		if (ports[i] >= 1024 && builder->wall != PLAN_MICROVM)
 			builder_warn(builder,
 				"a program of the box cannot listen at port %u, which its network rules name",
 				ports[i]);
@@ -181,16 +182,19 @@ static void build_upstream(struct plan_builder *builder)
 static int build_enforcement(struct plan_builder *builder)
 {
 	bool open = spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_OPEN;
+	bool machine = builder->wall == PLAN_MICROVM;
 
 	enforcement_add(builder, &(struct enforcement){ .name = "network",
-					 .by = "kernel: network namespace, egress",
+					 .by = machine ? "kernel: network namespace around the machine, egress"
+						       : "kernel: network namespace, egress",
 					 .pointer = "/network/mode",
 					 .required = true,
-					 .detail = builder_text(builder, "%s; %zu rules allow, %zu deny",
+					 .detail = builder_text(builder, "%s; %zu rules allow, %zu deny%s",
 						 open ? "open: public names on ports 80 and 443"
 						      : "allow: what a rule names, nothing else",
 						 spec_count(builder->spec, "/network/allow"),
-						 spec_count(builder->spec, "/network/deny")) });
+						 spec_count(builder->spec, "/network/deny"),
+						 machine ? "; all of 127.0.0.0/8 is the machine's own" : "") });
 	return 0;
 }
 

@@ -20,7 +20,9 @@ static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault
 	struct bridge_pipes pipes;
 	int r;
 
-	r = bridge_make_pipes(&bridge, &pipes, fault);
+	r = bridge_start_cell(&bridge, plan, fault);
+	if (r == 0)
+		r = bridge_make_pipes(&bridge, &pipes, fault);
 	if (r == 0)
 		r = bridge_start(&bridge, plan->program, &pipes, fault);
 	return r < 0 ? r : bridge_run(plan, &bridge, fault);

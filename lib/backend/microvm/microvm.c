@@ -5,7 +5,7 @@
  * machine and talks over a port, which is QEMU's stdin and stdout; console and QEMU itself write to stderr.
  *
  * Security: QEMU has no rights but those of a program in an empty root: no capabilities, its own filter on, no monitor,
- * no devices but those of its command line, no network but the box's own loopback.
+ * no devices but those of its command line, no network but the box's cell, whose only way out is egress.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -79,6 +79,20 @@ static void add_inner(const struct flat_step *step)
 	}
 }
 
+/* The cell is around QEMU, which carries the machine's connections into it. */
+static int fill_link(const struct flat_network *network, struct fault *fault)
+{
+	if (network->mode == FLAT_NETWORK_NONE)
+		return 0;
+	if (network->n_ports > SETUP_PORTS)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "network", "too many ports");
+	setup.link = 1;
+	setup.link_v6 = network->cell.v6;
+	for (setup.n_ports = 0; setup.n_ports < network->n_ports; setup.n_ports++)
+		setup.ports[setup.n_ports] = network->ports[setup.n_ports];
+	return 0;
+}
+
 static int fill_setup(const struct flat_plan *plan, struct fault *fault)
 {
 	static uint8_t entropy[SETUP_ENTROPY_BYTES];
@@ -97,7 +111,7 @@ static int fill_setup(const struct flat_plan *plan, struct fault *fault)
 			return fault_set(fault, ABOX_E_LIMIT, 0, plan->steps[i].target, "too many mounts for the guest");
 		add_inner(&plan->steps[i]);
 	}
-	return 0;
+	return fill_link(&plan->network, fault);
 }
 
 /* -- the clock -- */
@@ -192,7 +206,9 @@ static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault
 	struct bridge_pipes pipes;
 	int r;
 
-	r = bridge_make_pipes(&bridge, &pipes, fault);
+	r = bridge_start_cell(&bridge, plan, fault);
+	if (r == 0)
+		r = bridge_make_pipes(&bridge, &pipes, fault);
 	if (r == 0)
 		r = take_words(plan, files, machine, fault);
 	if (r == 0)
