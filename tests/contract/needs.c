@@ -71,7 +71,7 @@ static const struct {
 	{ "git", "apt-get install git" }, { "gcc", "apt-get install gcc" }, { "make", "apt-get install make" },
 	{ "chromium", "apt-get install chromium" }, { "zsh", "apt-get install zsh" }, { "bash", "apt-get install bash" },
 	{ "strace", "apt-get install strace" }, { "ssh", "apt-get install openssh-client" }, { "cargo", "apt-get install cargo" },
-	{ "perl", "apt-get install perl" }, { "setpriv", "apt-get install util-linux" },
+	{ "perl", "apt-get install perl" }, { "curl", "apt-get install curl" }, { "setpriv", "apt-get install util-linux" },
 };
 
 const char *needs_missing(const char *what)
