@@ -225,12 +225,14 @@ static int listen_on(
 	return 0;
 }
 
-static int names_of(struct egress *egress, struct pack_reader *reader, struct fault *fault)
+static int names_of(struct egress *egress, const int *fds, size_t n_fds, struct fault *fault)
 {
+	_cleanup_(freep) uint8_t *data = NULL;
 	size_t len;
-	const void *bytes = unpack_bytes(reader, &len);
-	int r = reader->failed ? -EPROTO : names_restore(egress->names, bytes, len);
+	int r = n_fds == 1 ? read_sealed(fds[0], EGRESS_NAMES_MAX, &data, &len) : -EPROTO;
 
+	if (r == 0)
+		r = names_count(egress->names) == 0 ? names_restore(egress->names, data, len) : -EPROTO;
 	return r < 0 ? fault_set(fault, ABOX_E_PROTOCOL, -r, "names",
 			       "the names of an earlier life cannot be read")
 		     : 0;
@@ -270,7 +272,7 @@ static void serve(struct egress *egress, uint32_t type, uint32_t serial, struct 
 	fault_init(&fault, ABOX_STAGE_NETWORK);
 	switch (type) {
 	case EGRESS_NAMES:
-		names_of(egress, reader, &fault);
+		names_of(egress, fds, n_fds, &fault);
 		break;
 	case EGRESS_LISTEN:
 		listen_on(egress, reader, fds, n_fds, &fault);

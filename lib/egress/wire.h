@@ -16,6 +16,7 @@
 
 #define EGRESS_VERSION 1
 #define EGRESS_PACKET_MAX 65536
+#define EGRESS_NAMES_MAX (2U << 20)
 #define EGRESS_RULES_MAX (16U << 20) /* rules travel in a sealed memory file, see below */
 
 enum egress_type {
@@ -31,8 +32,8 @@ enum egress_type {
 	EGRESS_OPEN = 1,
 
 	/* keeper to egress */
-	EGRESS_NAMES =
-		2, /* bytes of names_save() of an earlier life of the box, before LISTEN. OK or FAULT */
+	EGRESS_NAMES = 2, /* fd: sealed memory file: names of an earlier life of the box in their order, one a
+			   * line. Before LISTEN. OK or FAULT */
 	EGRESS_LISTEN = 3, /* u32 n, n * {u32 kind (enum egress_listener), u32 port}; n fds, at most
 			    * SOCKET_MAX_FDS; may be sent several times. OK when they are served */
 	EGRESS_RULES = 4, /* u8 cut (connections that the new rules do not allow are ended); fd: sealed memory

@@ -180,6 +180,7 @@ struct keeper {
 	bool keeps_workspace;	/* the recorder opens and settles the workspace */
 	struct io egress;	/* -EBADF: the box has no network, or has lost it */
 	int egress_pidfd;
+	int names_fd;		/* of the workspace, see names.c; -EBADF: the names go with the box */
 
 	char id[33];
 	struct flat_plan plan;

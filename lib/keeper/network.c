@@ -29,12 +29,14 @@
 #include "base/memfd.h"
 #include "egress/wire.h"
 #include "guest/message.h"
+#include "keeper/names.h"
 #include "kernel/pidfd.h"
 
 #define ANSWER_USEC (10 * USEC_PER_SEC)
 #define END_USEC (2 * USEC_PER_SEC)
 #define LOG_MAX (8U << 20) /* of events that are kept for who follows; the journal has all */
 #define MESSAGES_A_TURN 16
+#define LAST_MESSAGES 4096
 #define RULES_JSON_MAX (4U << 20)
 #define LOST "the egress of the box is gone"
 
@@ -291,6 +293,16 @@ static void want_socket(struct keeper *keeper, uint32_t serial, uint32_t id)
 	guest_message_send(keeper->guest.fd, &writer, NULL, 0);
 }
 
+/* A name that cannot be kept might be given another address in a later life: it is told, and the box goes on. */
+static void take_name(struct keeper *keeper, const char *name)
+{
+	int r = keeper->names_fd >= 0 ? names_append(keeper->names_fd, name) : 0;
+
+	if (r < 0)
+		keeper_log(keeper, ABOX_LOG_WARNING,
+			"a name of the box cannot be kept beside its workspace: %s", strerror(-r));
+}
+
 /* 1 for a message, 0 when there is none, negative at the end. */
 static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fault *fault)
 {
@@ -316,6 +328,8 @@ static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fa
 		take_event(keeper, &reader);
 	} else if (type == EGRESS_WANT) {
 		want_socket(keeper, serial, unpack_u32(&reader));
+	} else if (type == EGRESS_NAME) {
+		take_name(keeper, unpack_string(&reader));
 	} else if (type == EGRESS_OK) {
 		network.n_pending -= network.n_pending > 0;
 		answer_ok(keeper, serial, &reader);
@@ -391,6 +405,24 @@ static int take_trust(struct keeper *keeper, struct fault *fault)
 	return 0;
 }
 
+/* What an earlier box on this workspace has asked for. */
+static int send_names(struct keeper *keeper, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	_cleanup_(fd_closep) int fd = -EBADF;
+	int r;
+
+	if (keeper->names_fd < 0)
+		return 0;
+	r = names_read(keeper->names_fd, &fd);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -r, "names", "those of the workspace cannot be read");
+	begin(&writer, EGRESS_NAMES, ++network.serial);
+	r = send_egress(keeper, &writer, &fd, 1);
+	network.n_pending += r == 0;
+	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "egress", "cannot be reached") : 0;
+}
+
 int network_egress_run(struct keeper *keeper, struct fault *fault)
 {
 	int r;
@@ -402,6 +434,8 @@ int network_egress_run(struct keeper *keeper, struct fault *fault)
 			"the plan has a network, but no egress came along");
 	open_log(keeper);
 	r = take_trust(keeper, fault);
+	if (r == 0)
+		r = send_names(keeper, fault);
 	if (r < 0)
 		network_egress_undo(keeper, NULL);
 	return r;
@@ -414,6 +448,10 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault)
 
 	effects_drain(keeper);
 	keeper_watch(keeper, &keeper->egress, 0);
+	/* what it said last */
+	for (int i = 0; i < LAST_MESSAGES && keeper->egress.fd >= 0 && network.served; i++)
+		if (take_message(keeper, 0, NULL) <= 0)
+			break;
 	/* whoever started the box may still hold a copy */
 	if (keeper->egress.fd >= 0)
 		shutdown(keeper->egress.fd, SHUT_RDWR);

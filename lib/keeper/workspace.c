@@ -127,6 +127,11 @@ static void take_layer(struct pack_reader *reader, struct flat_layer *layer)
 		layer->path = NULL;
 }
 
+static bool wants_names(const struct keeper *keeper)
+{
+	return keeper->plan.network.mode != FLAT_NETWORK_NONE;
+}
+
 /* The paths point into the answer, which stays as long as the box. */
 static int take_opened(struct keeper *keeper, struct answer *answer, struct fault *fault)
 {
@@ -146,13 +151,16 @@ static int take_opened(struct keeper *keeper, struct answer *answer, struct faul
 		for (uint32_t i = 0; workspace->lowers && i < workspace->n_lowers; i++)
 			take_layer(reader, &workspace->lowers[i]);
 	}
-	if (!unpack_done(reader) || answer->n_fds != (mounted ? 2U : 1U) || strlen(id) != 32 ||
+	if (!unpack_done(reader) || answer->n_fds != (mounted ? 2U : 1U) + wants_names(keeper) ||
+		strlen(id) != 32 ||
 		(!mounted && (!workspace->lowers || !workspace->top.path)))
 		return fault_set(
 			fault, ABOX_E_PROTOCOL, 0, "workspace", "the recorder answered what it must not");
 	workspace->lock_fd = answer->fds[0];
 	if (mounted)
 		workspace->mount_fd = answer->fds[1];
+	if (wants_names(keeper))
+		keeper->names_fd = answer->fds[answer->n_fds - 1];
 	keeper->layer_is_bounded = how == 2;
 	answer->n_fds = 0;
 	keeper->workspace_memory = answer->data;
@@ -171,6 +179,7 @@ int workspace_begin(struct keeper *keeper, struct fault *fault)
 	if (!keeper->keeps_workspace)
 		return 0;
 	begin_request(&writer, RECORDER_BEGIN);
+	pack_u8(&writer, wants_names(keeper));
 	r = ask(keeper, &writer, BEGIN_USEC, &answer, fault);
 	if (r == 0)
 		r = take_opened(keeper, &answer, fault);
@@ -267,6 +276,7 @@ static void make_evidence(struct keeper *keeper, struct text *text)
 
 static void release(struct keeper *keeper)
 {
+	keeper->names_fd = fd_close(keeper->names_fd);
 	keeper->plan.workspace = NULL;
 	keeper->workspace.lock_fd = fd_close(keeper->workspace.lock_fd);
 	keeper->workspace.mount_fd = fd_close(keeper->workspace.mount_fd);

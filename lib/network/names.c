@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define SAVE_VERSION 1
 #define V6_NAMES 1U /* third last group of 32 bits: what tells a name's address from the cell's own */
 
 static const uint8_t v6_prefix[8] = NAMES_V6_PREFIX;
@@ -186,24 +185,25 @@ const char *names_get(const struct names *names, size_t i)
 	return names->texts[i];
 }
 
-void names_save(const struct names *names, struct pack_writer *writer)
-{
-	pack_u32(writer, SAVE_VERSION);
-	pack_u32(writer, (uint32_t)names->n);
-	for (size_t i = 0; i < names->n; i++)
-		pack_string(writer, names->texts[i]);
-}
-
 int names_restore(struct names *names, const void *data, size_t len)
 {
-	struct pack_reader reader = PACK_READER(data, len);
-	uint32_t version = unpack_u32(&reader), n = unpack_count(&reader, sizeof(uint32_t) + 1);
-	int r = version == SAVE_VERSION && n <= NAMES_MAX ? 1 : -EPROTO;
+	const char *at = data, *end = at + len, *line_end;
+	char name[NAMES_TEXT_MAX + 1];
+	int r = 1;
 
-	/* each is new (1), or these are not the bytes of a table */
-	for (uint32_t i = 0; r == 1 && i < n; i++)
-		r = names_add(names, unpack_string(&reader), NULL, NULL);
-	if (r == 1 && unpack_done(&reader))
+	/* each is new (1), or this is no such list */
+	for (; r == 1 && at < end; at = line_end + 1) {
+		line_end = memchr(at, '\n', (size_t)(end - at));
+		if (!line_end || (size_t)(line_end - at) >= sizeof(name) ||
+			memchr(at, 0, (size_t)(line_end - at))) {
+			r = -EPROTO;
+			break;
+		}
+		memcpy(name, at, (size_t)(line_end - at));
+		name[line_end - at] = 0;
+		r = names_add(names, name, NULL, NULL);
+	}
+	if (r == 1)
 		return 0;
 	free_texts(names);
 	memset(names, 0, sizeof(*names));

@@ -11,7 +11,6 @@
 #define NETWORK_NAMES_H
 
 #include "base/macro.h"
-#include "base/pack.h"
 
 #define NAMES_MAX 4096 /* a box has no more; then names do not exist */
 #define NAMES_TEXT_MAX 253
@@ -56,9 +55,8 @@ size_t names_count(const struct names *names);
 /* In the order in which they came; i below names_count(). */
 const char *names_get(const struct names *names, size_t i);
 
-/* The names as bytes, and back into an empty table: 0, -EPROTO (not such bytes, the table is empty then),
- * -ENOMEM. */
-void names_save(const struct names *names, struct pack_writer *writer);
+/* The names of an earlier life, in their order, one a line, into an empty table: 0, -EPROTO (they are none,
+ * the table is empty then), -ENOMEM. */
 int names_restore(struct names *names, const void *data, size_t len);
 
 #endif

@@ -269,18 +269,25 @@ static void pack_layer(struct pack_writer *writer, int fd, const char *path)
 	pack_u64(writer, st.st_ino);
 }
 
-static int answer_opened(
-	struct recorder *recorder, uint32_t serial, const struct opened *opened, abox_error **reterr)
+static int answer_opened(struct recorder *recorder, uint32_t serial, const struct opened *opened,
+	bool wants_names, abox_error **reterr)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	_cleanup_(layer_paths_clear) struct layer_paths paths = { 0 };
 	const struct layer_stack *stack = &opened->stack;
 	_cleanup_(fd_closep) int lock_fd = workspace_lock_fd(recorder->keeping.workspace);
-	int fds[2] = { lock_fd, opened->mount_fd }, r;
+	_cleanup_(fd_closep) int names_fd = -EBADF;
+	int fds[3] = { lock_fd, opened->mount_fd }, n_fds = opened->mount_fd >= 0 ? 2 : 1, r;
 
 	if (lock_fd < 0)
 		return error_set_errno(
 			reterr, ABOX_E_SYSTEM, ABOX_STAGE_WORKSPACE, "lock", -lock_fd, "cannot be handed on");
+	if (wants_names) {
+		r = keeping_open_names(&recorder->keeping, &names_fd, reterr);
+		if (r < 0)
+			return r;
+		fds[n_fds++] = names_fd;
+	}
 	pack_u32(&writer, RECORDER_OK);
 	pack_u32(&writer, serial);
 	pack_string(&writer, workspace_id(recorder->keeping.workspace));
@@ -303,20 +310,21 @@ static int answer_opened(
 			error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_WORKSPACE,
 				workspace_id(recorder->keeping.workspace), "it has too many layers"),
 			"run agentbox workspace gc, which merges them");
-	return send_answer(KEEPER_FD, &writer, fds, opened->mount_fd >= 0 ? 2 : 1);
+	return send_answer(KEEPER_FD, &writer, fds, (size_t)n_fds);
 }
 
 static int serve_begin(struct recorder *recorder, struct pack_reader *reader, uint32_t serial)
 {
 	_cleanup_(opened_clear) struct opened opened = OPENED_INIT;
 	_cleanup_(error_freep) abox_error *error = NULL;
+	bool wants_names = unpack_u8(reader);
 	int r;
 
 	if (!unpack_done(reader) || !recorder->keeping.order || recorder->keeping.workspace)
 		return -EPROTO;
 	r = keeping_begin(&recorder->keeping, &opened, &error);
 	if (r >= 0)
-		r = answer_opened(recorder, serial, &opened, &error);
+		r = answer_opened(recorder, serial, &opened, wants_names, &error);
 	if (r < 0)
 		answer_fault(KEEPER_FD, serial, ABOX_STAGE_WORKSPACE, r, error);
 	return 0;

@@ -44,6 +44,8 @@ struct opened {
 #define OPENED_INIT ((struct opened){ .stack = LAYER_STACK_INIT, .mount_fd = -EBADF })
 void opened_clear(struct opened *opened);
 int keeping_begin(struct keeping *keeping, struct opened *ret, abox_error **reterr);
+/* The file of names of its boxes, made if there is none. */
+int keeping_open_names(struct keeping *keeping, int *retfd, abox_error **reterr);
 
 int keeping_snapshot(struct keeping *keeping, const struct abox_snapshot_options *options,
 	char retid[STORE_ID_BYTES], abox_error **reterr);

@@ -26,11 +26,12 @@ enum recorder_type {
 	RECORDER_APPEND = 2, /* u32 durability (enum abox_durability), str record type, bytes body (a JSON
 			      * object). Serial 0: no answer is wanted. Else OK: u64 seq, or FAULT */
 
-	RECORDER_BEGIN = 4, /* u8 attach: the workspace is opened for the box. OK: str id, u8 how (0: the layers
+	RECORDER_BEGIN = 4, /* u8 names: the workspace is opened for the box. OK: str id, u8 how (0: the layers
 			     * follow, 1: mounted, 2: mounted, with a bounded layer), str path of the folder or
 			     * layer that is written, str path of its work folder ("": nothing is laid over it), then of
 			     * both and of every lower layer: u32 count, {str path, u64 device, u64 inode}. fds: [lock]
-			     * [the mount, where this process could make it: root]. FAULT */
+			     * [the mount, where this process could make it: root][with `names` the file of names
+			     * that boxes on this workspace have asked for: keeper/names.c]. FAULT */
 	RECORDER_WALL = 5, /* fds: pidfd of the guest: nobody writes the workspace any more when it has ended; [the
 			    * upper folder of the workspace, where the guest has made a bounded layer]. No answer */
 	RECORDER_SETTLE = 6, /* u32 end (enum recorder_end), bytes evidence (a JSON object). The guest is dead. OK: u8

@@ -40,6 +40,7 @@
 #define LOCK_USEC (2 * USEC_PER_SEC)
 #define LISTED_MAX 64 /* artifacts that the result names; artifacts.json has them all */
 #define USER_FILE "box"
+#define NAMES_FILE "names"
 
 static const char *const end_names[] = { "success", "failure", "cancel", "timeout", "unborn" };
 
@@ -824,6 +825,17 @@ int keeping_settle(
 	free(settling.artifacts);
 	free(settling.folder);
 	return k;
+}
+
+int keeping_open_names(struct keeping *keeping, int *retfd, abox_error **reterr)
+{
+	int fd = openat(keeping->workspace->dir_fd, NAMES_FILE,
+		O_RDWR | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return error_set_errno(reterr, ABOX_E_SYSTEM, STAGE, NAMES_FILE, errno, "cannot be opened");
+	*retfd = fd;
+	return 0;
 }
 
 /* It was settled before, or had not begun; what remains is to say for how long it stays. */

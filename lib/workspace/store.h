@@ -3,6 +3,7 @@
  * The store of workspaces, below $XDG_STATE_HOME/agentbox (root: /var/lib/agentbox; ABOX_HOME/state), 0700:
  *
  *	workspaces/ID/workspace.json	the whole truth about one workspace; replaced by rename, so old or new, never a mix
+ *	workspaces/ID/names		host names that boxes on it have asked for, in order: keeper/names.c
  *	workspaces/ID/lock		held while the workspace is in use or is changed
  *	layers/LID/{layer.json,data,work}	one layer; shared by every workspace whose chain leads through it
  *	trash/				what is being removed

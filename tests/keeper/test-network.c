@@ -56,7 +56,7 @@ static void setup(void)
 
 	cr_assert(mkdtemp(folder));
 	keeper.state_fd = keeper.boxes_fd = keeper.lock_fd = keeper.scratch_fd = keeper.layer_fd = -EBADF;
-	keeper.held_fd = keeper.listener.fd = keeper.wall.fd = keeper.recorder.fd = keeper.egress_pidfd = -EBADF;
+	keeper.names_fd = keeper.held_fd = keeper.listener.fd = keeper.wall.fd = keeper.recorder.fd = keeper.egress_pidfd = -EBADF;
 	keeper.box_fd = open(folder, O_DIRECTORY | O_CLOEXEC);
 	keeper.wall_at = keeper.idle_at = keeper.owner_at = keeper.stop_at = UINT64_MAX;
 	keeper.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
