@@ -54,6 +54,15 @@ static unsigned print_host(const abox_host *host, bool silent)
 	return usable;
 }
 
+enum { FLAG_TRY };
+
+static const struct cli_option options[] = {
+	{ "try", 0, NULL, "also start a virtual machine by KVM, at most ten seconds; what came of it is kept until the host boots",
+	  OPTION_FLAG, offsetof(struct cli_settings, flag[FLAG_TRY]), NULL, NULL },
+	{ 0 }
+};
+static const struct cli_option *const groups[] = { options, NULL };
+
 static int run(struct cli_settings *settings)
 {
 	_cleanup_(abox_error_freep) abox_error *error = NULL;
@@ -62,7 +71,9 @@ static int run(struct cli_settings *settings)
 	unsigned usable;
 	int r;
 
-	r = abox_probe(&host, &error);
+	r = settings->flag[FLAG_TRY] ? abox_probe_try(&error) : 0;
+	if (r >= 0)
+		r = abox_probe(&host, &error);
 	if (r >= 0 && settings->json)
 		r = abox_host_dump(host, &json);
 	if (r < 0)
@@ -74,10 +85,11 @@ static int run(struct cli_settings *settings)
 
 const struct cli_command cli_doctor = {
 	.name = "doctor",
-	.usage = "[--json]",
+	.usage = "[--try] [--json]",
 	.summary = "tell what this host can enforce, and what helps",
 	.help =
 	"Asks the host which walls are usable, what each can enforce, what blocks the others and the smallest remedy.\n"
-	"Nothing is changed. The exit code is 1 when no wall is usable.\n",
+	"Nothing is changed. With --try it is found out whether machines start by KVM; they are emulated otherwise. The exit code is 1 when no wall is usable.\n",
+	.groups = groups,
 	.run = run,
 };

@@ -46,6 +46,20 @@ enum abox_enforcement {
  */
 ABOX_API int abox_probe(abox_host **rethost, abox_error **reterr);
 
+/**
+ * abox_probe_try() - find out what takes seconds, and keep it for abox_probe() and for plans
+ * @reterr:  may be NULL
+ *
+ * Starts a virtual machine by KVM, where /dev/kvm opens for this user and it is not known whether that works: there are hosts
+ * on which a kernel hangs. Asked once per boot of the host, kernel and QEMU.
+ *
+ * Effects:  runs QEMU for at most ten seconds; what came of it is kept in the cache folder
+ * Threads:  any
+ * Return:   0 (also where it does not work), ABOX_E_MEMORY, ABOX_E_SYSTEM
+ * Since:    0.1
+ */
+ABOX_API int abox_probe_try(abox_error **reterr);
+
 /** abox_host_ref() - one more owner; returns @host. Any thread. Since 0.1. */
 ABOX_API abox_host *abox_host_ref(abox_host *host);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Whether this host can start virtual machines for boxes, and with what. Only looks: whether a kernel really starts by
- * hardware is found out by starting one (verdict.c).
+ * hardware is found out by starting one (probe/kvm.c).
  */
 #include "machine/machine.h"
 
@@ -33,18 +33,18 @@ static int block(struct machine_host *host, const char *blocker, const char *rem
 	return 0;
 }
 
-/* In its namespaces QEMU is nobody of the host's where root starts it: only what is open to everybody can be used. */
-static void look_at_kvm(struct machine_host *host, bool as_root)
+/* In its namespaces QEMU is nobody of the host's where root starts it, and has no groups: only what is open to everybody can be
+ * used for a box. */
+static void look_at_kvm(struct machine_host *host)
 {
 	struct stat st;
 
 	if (stat("/dev/kvm", &st) < 0)
-		snprintf(host->kvm_blocker, sizeof(host->kvm_blocker), "there is no /dev/kvm");
+		snprintf(host->kvm_closed, sizeof(host->kvm_closed), "there is no /dev/kvm");
 	else if (access("/dev/kvm", R_OK | W_OK) < 0)
-		snprintf(host->kvm_blocker, sizeof(host->kvm_blocker), "/dev/kvm is closed to this user");
-	else if (as_root && (st.st_mode & 06) != 06)
-		snprintf(host->kvm_blocker, sizeof(host->kvm_blocker),
-			"/dev/kvm is open to root and its group only, and a box of root's runs as neither");
+		snprintf(host->kvm_closed, sizeof(host->kvm_closed), "/dev/kvm is closed to this user");
+	else
+		host->kvm_for_boxes = (st.st_mode & 06) == 06;
 }
 
 int machine_host_read(const char *wanted_kernel, int stage, struct machine_host *ret, abox_error **reterr)
@@ -60,7 +60,7 @@ int machine_host_read(const char *wanted_kernel, int stage, struct machine_host 
 #endif
 	find_program(machines, ret->qemu, sizeof(ret->qemu));
 	find_program(servers, ret->virtiofsd, sizeof(ret->virtiofsd));
-	look_at_kvm(ret, geteuid() == 0);
+	look_at_kvm(ret);
 	if (!ret->qemu[0])
 		block(ret, "there is no QEMU for x86-64 machines", "apt-get install qemu-system-x86");
 	else if (!ret->virtiofsd[0])

@@ -45,7 +45,8 @@ struct machine_host {
 	char qemu[64], virtiofsd[64];
 	struct machine_kernel kernel;
 	char blocker[256], remedy[256];		/* "": machines can be started */
-	char kvm_blocker[128];			/* why not by hardware; "": it looks as if */
+	char kvm_closed[128];			/* why no machine can be started by hardware; "": it looks as if */
+	bool kvm_for_boxes;			/* what runs as nobody of the host's may open it too */
 };
 /* `wanted_kernel` as in machine_kernel_find(); one that was named and cannot be used is an error, all else a blocker. */
 int machine_host_read(const char *wanted_kernel, int stage, struct machine_host *ret, abox_error **reterr);

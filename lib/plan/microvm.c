@@ -16,6 +16,7 @@
 #include "base/helper.h"
 #include "machine/machine.h"
 #include "network/cell.h"
+#include "probe/kvm.h"
 
 #define KERNEL "/kernel"
 #define INITRAMFS "/initramfs"
@@ -116,6 +117,15 @@ static void add_system(struct plan_builder *builder)
 			"/etc/ld.so.cache", FLAT_ATTR_RDONLY | FLAT_ATTR_OPTIONAL);
 }
 
+/* Only where a machine has been seen to start by it, and nobody of the host's may open the device. */
+static bool by_kvm(const struct plan_builder *builder)
+{
+	struct kvm_verdict verdict;
+
+	kvm_recall(builder->machine, &verdict);
+	return verdict.works && builder->machine->kvm_for_boxes;
+}
+
 static void add_outer_root(struct plan_builder *builder, const char *kernel, const struct text *archive)
 {
 	add_system(builder);
@@ -126,6 +136,9 @@ static void add_outer_root(struct plan_builder *builder, const char *kernel, con
 		.device_minor = 3 }, "/dev/null", 0);
 	outer_bind(builder, &(struct flat_source){ .path = "/dev/urandom", .kind = FLAT_DEVICE, .device_major = 1,
 		.device_minor = 9 }, "/dev/urandom", FLAT_ATTR_RDONLY);
+	if (by_kvm(builder))
+		outer_bind(builder, &(struct flat_source){ .path = "/dev/kvm", .kind = FLAT_DEVICE, .device_major = 10,
+			.device_minor = 232 }, "/dev/kvm", 0);
 	outer_bind(builder, &(struct flat_source){ .path = kernel, .kind = FLAT_FILE }, KERNEL, FLAT_ATTR_RDONLY);
 	outer(builder, &(struct flat_step){ .op = FLAT_OP_FILE, .target = INITRAMFS, .mode = 0444,
 		.content = builder_bytes(builder, archive->data, archive->len), .content_len = archive->len });
@@ -193,7 +206,8 @@ static void add_program(struct plan_builder *builder, const struct machine_host 
 	add_word(&words, host->qemu);
 	add_words(&words, (const char *const[]){ "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
-		"-M", "microvm,accel=tcg,isa-serial=on,x-option-roms=off,memory-backend=memory", "-cpu", "max",
+		"-M", by_kvm(builder) ? "microvm,accel=kvm,isa-serial=on,x-option-roms=off,memory-backend=memory"
+				      : "microvm,accel=tcg,isa-serial=on,x-option-roms=off,memory-backend=memory", "-cpu", "max",
 		"-global", "virtio-mmio.force-legacy=false", "-m", NULL });
 	add_word(&words, builder_text(builder, "%lluM", mib));
 	add_word(&words, "-object");
@@ -229,7 +243,8 @@ void plan_microvm_walls(struct plan_builder *builder)
 	for (size_t i = 0; i < ELEMENTSOF(entries); i++)
 		enforcement_add(builder, &entries[i]);
 	enforcement_add(builder, &(struct enforcement){ .name = "machine", .required = true,
-		.by = "QEMU microvm, emulated, in namespaces of its own with an empty root",
+		.by = by_kvm(builder) ? "QEMU microvm, by KVM, in namespaces of its own with an empty root"
+				      : "QEMU microvm, emulated, in namespaces of its own with an empty root",
 		.detail = builder_text(builder, "Linux %s of %s", host->kernel.release, host->kernel.path) });
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "probe/cell.h"
 
@@ -31,6 +32,7 @@ struct capability {
 };
 
 #define MAX_CAPABILITIES 32
+#define KVM_TRIAL_USEC (10 * USEC_PER_SEC)	/* by hardware a machine is there in one */
 
 struct abox_host {
 	atomic_uint n_refs;
@@ -39,7 +41,8 @@ struct abox_host {
 	struct runsc_facts runsc;
 	char runsc_version[160];
 	struct machine_host machine;
-	char machine_version[192];
+	struct kvm_verdict kvm;
+	char machine_version[512];
 	char landlock[64];
 	struct backend backends[3];
 	struct capability capabilities[MAX_CAPABILITIES];
@@ -69,8 +72,13 @@ static void describe_backends(abox_host *host)
 		snprintf(host->machine.remedy, sizeof(host->machine.remedy), "%s", facts->remedy);
 	}
 	if (host->machine.kernel.release[0])
-		snprintf(host->machine_version, sizeof(host->machine_version), "Linux %s in QEMU, emulated",
-			host->machine.kernel.release);
+		snprintf(host->machine_version, sizeof(host->machine_version), "Linux %s in QEMU, %s%s%s", host->machine.kernel.release,
+			host->kvm.works && host->machine.kvm_for_boxes ? "by KVM" : "emulated",
+			host->kvm.works && host->machine.kvm_for_boxes ? "" : "; KVM: ",
+			!host->kvm.works ? host->kvm.text
+			: host->machine.kvm_for_boxes
+				? ""
+				: "works, but /dev/kvm is not open to everybody, and a box is nobody of the host's");
 	host->backends[2] = (struct backend){ "microvm", ABOX_ISOLATION_MICROVM, !host->machine.blocker[0],
 		filled(host->machine_version), filled(host->machine.blocker), filled(host->machine.remedy) };
 }
@@ -210,7 +218,7 @@ static void describe_cell(abox_host *host)
 }
 
 int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, const struct machine_host *machine,
-	abox_host **ret)
+	const struct kvm_verdict *kvm, abox_host **ret)
 {
 	abox_host *host = calloc(1, sizeof(*host));
 
@@ -226,6 +234,8 @@ int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, co
 		host->machine = *machine;
 	else
 		snprintf(host->machine.blocker, sizeof(host->machine.blocker), "not looked at");
+	if (kvm)
+		host->kvm = *kvm;
 	describe_backends(host);
 	describe_capabilities(host);
 	*ret = host;
@@ -242,6 +252,7 @@ int abox_probe(abox_host **rethost, abox_error **reterr)
 	struct host_facts facts;
 	struct machine_host machine;
 	struct runsc_facts runsc;
+	struct kvm_verdict kvm;
 	int r;
 
 	if (!rethost)
@@ -253,10 +264,22 @@ int abox_probe(abox_host **rethost, abox_error **reterr)
 	if (r == 0)
 		r = machine_host_read(NULL, ABOX_STAGE_PROBE, &machine, reterr);
 	if (r == 0)
-		r = host_new(&facts, &runsc, &machine, rethost);
+		kvm_recall(&machine, &kvm);
+	if (r == 0)
+		r = host_new(&facts, &runsc, &machine, &kvm, rethost);
 	if (r == 0)
 		describe_cell(*rethost);
 	return r;
+}
+
+int abox_probe_try(abox_error **reterr)
+{
+	struct machine_host machine;
+	struct kvm_verdict kvm;
+	int r;
+
+	r = machine_host_read(NULL, ABOX_STAGE_PROBE, &machine, reterr);
+	return r < 0 ? r : kvm_try(&machine, KVM_TRIAL_USEC, &kvm, reterr);
 }
 
 abox_host *abox_host_ref(abox_host *host)

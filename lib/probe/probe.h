@@ -7,11 +7,12 @@
 #include <agentbox/probe.h>
 
 #include "machine/machine.h"
+#include "probe/kvm.h"
 #include "probe/runsc.h"
 
-/* Copies the facts; runsc or machine NULL: not looked at. 0 or ABOX_E_MEMORY. */
+/* Copies the facts; runsc, machine or kvm NULL: not looked at. 0 or ABOX_E_MEMORY. */
 int host_new(const struct host_facts *facts, const struct runsc_facts *runsc, const struct machine_host *machine,
-	abox_host **ret);
+	const struct kvm_verdict *kvm, abox_host **ret);
 const struct host_facts *host_get_facts(const abox_host *host);
 
 #endif

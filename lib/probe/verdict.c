@@ -21,7 +21,6 @@
 #include "kernel/compat.h"
 
 #define NAME "host"
-#define MAX_BYTES 4096
 #define INITIAL_USERNS 0xEFFFFFFDU	/* the inode number of the first user namespace, in every kernel */
 
 uint64_t verdict_mount_id(int fd)
@@ -103,18 +102,18 @@ static int open_folder(void)
 	return fd >= 0 && is_private(fd, S_IFDIR) ? steal_fd(fd) : -EBADF;
 }
 
-static bool read_file(char text[MAX_BYTES])
+bool verdict_read_file(const char *name, char text[VERDICT_BYTES])
 {
 	_cleanup_(fd_closep) int folder_fd = open_folder(), fd = -EBADF;
 	ssize_t n;
 
 	if (folder_fd < 0)
 		return false;
-	fd = openat(folder_fd, NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	fd = openat(folder_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0 || !is_private(fd, S_IFREG))
 		return false;
-	n = fd_read_all(fd, text, MAX_BYTES);
-	if (n <= 0 || n >= MAX_BYTES || strnlen(text, (size_t)n) != (size_t)n || text[n - 1] != '\n')
+	n = fd_read_all(fd, text, VERDICT_BYTES);
+	if (n <= 0 || n >= VERDICT_BYTES || strnlen(text, (size_t)n) != (size_t)n || text[n - 1] != '\n')
 		return false;
 	text[n] = 0;
 	return true;
@@ -159,13 +158,13 @@ static bool parse(char *text, struct verdict *verdict)
 void verdict_recall(struct verdict *verdict)
 {
 	_cleanup_(text_clear) struct text key = TEXT_INIT;
-	char text[MAX_BYTES];
+	char text[VERDICT_BYTES];
 
 	*verdict = (struct verdict){ 0 };
 	if (!build_key(&key) || key.failed || key.len >= sizeof(verdict->key) || strchr(key.data, '\n'))
 		return;
 	memcpy(verdict->key, key.data, key.len + 1);
-	verdict->known = read_file(text) && parse(text, verdict);
+	verdict->known = verdict_read_file(NAME, text) && parse(text, verdict);
 	if (!verdict->known)
 		verdict->n_idmaps = 0;
 }
@@ -182,26 +181,33 @@ static void verdict_text(const struct verdict *verdict, struct text *text)
 	text_add(text, "\n");
 }
 
+void verdict_write_file(const char *name, const char *text, size_t len)
+{
+	_cleanup_(fd_closep) int folder_fd = -EBADF, fd = -EBADF;
+	char unfinished[64];
+
+	folder_fd = place_open(PLACE_CACHE, ABOX_STAGE_PROBE, NULL);
+	if (folder_fd < 0 || len >= VERDICT_BYTES)
+		return;
+	/* whole or not at all; two that do it at once write the same */
+	snprintf(unfinished, sizeof(unfinished), "%s.%d", name, (int)getpid());
+	unlinkat(folder_fd, unfinished, 0);
+	fd = openat(folder_fd, unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	if (fd_write_all(fd, text, len) < 0 || renameat(folder_fd, unfinished, folder_fd, name) < 0)
+		unlinkat(folder_fd, unfinished, 0);
+}
+
 void verdict_keep(const struct verdict *verdict)
 {
 	_cleanup_(text_clear) struct text text = TEXT_INIT;
-	_cleanup_(fd_closep) int folder_fd = -EBADF, fd = -EBADF;
-	char name[64];
 
 	if (!verdict->key[0] || !verdict->changed || !trial_is_good(&verdict->trial))
 		return;
 	verdict_text(verdict, &text);
-	folder_fd = place_open(PLACE_CACHE, ABOX_STAGE_PROBE, NULL);
-	if (folder_fd < 0 || text.failed || text.len >= MAX_BYTES)
-		return;
-	/* whole or not at all; two that do it at once write the same */
-	snprintf(name, sizeof(name), NAME ".%d", (int)getpid());
-	unlinkat(folder_fd, name, 0);
-	fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return;
-	if (fd_write_all(fd, text.data, text.len) < 0 || renameat(folder_fd, name, folder_fd, NAME) < 0)
-		unlinkat(folder_fd, name, 0);
+	if (!text.failed)
+		verdict_write_file(NAME, text.data, text.len);
 }
 
 void verdict_forget(const struct verdict *verdict)

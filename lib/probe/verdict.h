@@ -30,6 +30,12 @@ void verdict_keep(const struct verdict *verdict);
 /* A start has failed: what was kept may be wrong. */
 void verdict_forget(const struct verdict *verdict);
 
+/* A file of the cache folder, whole and ending in a newline; false where it is not there or somebody else's. */
+#define VERDICT_BYTES 4096
+bool verdict_read_file(const char *name, char text[VERDICT_BYTES]);
+/* Where that cannot be done nothing is kept. */
+void verdict_write_file(const char *name, const char *text, size_t len);
+
 /* The unique number of the mount behind a descriptor, 0 where the kernel has none (before Linux 6.8). */
 uint64_t verdict_mount_id(int fd);
 

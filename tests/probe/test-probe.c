@@ -54,7 +54,7 @@ Test(probe, tells_what_a_plain_user_cannot_have)
 	struct host_facts facts = good_facts();
 	abox_host *host = NULL;
 
-	cr_assert_eq(host_new(&facts, NULL, NULL, &host), 0);
+	cr_assert_eq(host_new(&facts, NULL, NULL, NULL, &host), 0);
 	cr_assert_str_eq(abox_host_backend_name(host, 0), "namespaces");
 	cr_assert_eq(abox_host_backend_usable(host, 0), 1);
 	cr_assert_null(abox_host_backend_blocker(host, 0));
@@ -84,7 +84,7 @@ Test(probe, promises_nothing_without_a_wall)
 	abox_host *host = NULL;
 
 	strcpy(facts.blocker, "no");
-	cr_assert_eq(host_new(&facts, NULL, NULL, &host), 0);
+	cr_assert_eq(host_new(&facts, NULL, NULL, NULL, &host), 0);
 	cr_assert_eq(abox_host_backend_usable(host, 0), 0);
 	cr_assert_null(abox_host_capability_name(host, 0));
 	abox_host_unref(host);
