@@ -28,6 +28,12 @@ static void goodbye(struct connection *connection)
 static const char *phrase_of(unsigned int status)
 {
 	switch (status) {
+	case 202:
+		return "Accepted";
+	case 409:
+		return "Conflict";
+	case 424:
+		return "Failed Dependency";
 	case 400:
 		return "Bad Request";
 	case 413:
@@ -49,22 +55,36 @@ void exchange_respond(
 	_cleanup_(text_clear) struct text body = TEXT_INIT, head = TEXT_INIT;
 	struct exchange *exchange = connection->exchange;
 	bool is_head = strcmp(exchange->method, "HEAD") == 0;
+	const char *effect = effect_id(exchange), *approval = effect_approval(exchange);
 
+	if (effect_holds_answer(connection, status, reason, place))
+		return;
 	upstream_free(connection);
-	text_add(&body, status == 403 ? "{\"error\":\"agentbox policy\",\"reason\":"
-				      : "{\"error\":\"agentbox\",\"reason\":");
+	text_add(&body, status == 403	  ? "{\"error\":\"agentbox policy\",\"reason\":"
+			: status == 202 ? "{\"state\":\"deferred\",\"reason\":"
+					  : "{\"error\":\"agentbox\",\"reason\":");
 	text_add_json(&body, reason, strlen(reason));
 	text_add(&body, ",\"rule\":");
 	text_add_json(&body, place, strlen(place));
 	text_add(&body, ",\"host\":");
 	text_add_json(&body, connection_name(connection), strlen(connection_name(connection)));
-	text_printf(&body, ",\"port\":%u}\n", connection->target.port);
+	text_printf(&body, ",\"port\":%u", connection->target.port);
+	if (effect[0])
+		text_printf(&body, ",\"effect\":\"%s\"", effect);
+	if (approval[0])
+		text_printf(&body, ",\"approval\":\"%s\"", approval);
+	text_add(&body, "}\n");
 	/* The phrase is what npm and others show; the number alone is what git and curl -f do. */
 	text_printf(&head,
 		"HTTP/1.1 %u %s: %s\r\nContent-Type: application/json\r\nContent-Length: %zu\r\nAbox-%s: %s\r\n"
-		"Cache-Control: no-store\r\nConnection: %s\r\n\r\n",
-		status, phrase_of(status), reason, body.len, status == 403 ? "Denied" : "Error", place,
-		keep ? "keep-alive" : "close");
+		"Cache-Control: no-store\r\n",
+		status, phrase_of(status), reason, body.len, status == 403 ? "Denied" : status == 202 ? "Rule" : "Error",
+		place);
+	if (effect[0])
+		text_printf(&head, "Abox-Effect: %s\r\n", effect);
+	if (approval[0])
+		text_printf(&head, "Abox-Approval: %s\r\n", approval);
+	text_printf(&head, "Connection: %s\r\n\r\n", keep ? "keep-alive" : "close");
 	if (body.failed || head.failed || !buffer_add(&connection->client.out, head.data, head.len) ||
 		(!is_head && !buffer_add(&connection->client.out, body.data, body.len))) {
 		connection_reset(connection);
@@ -139,13 +159,19 @@ static bool write_head(struct connection *connection)
 		/* It would send the next request another way than through us (HTTP/3). */
 		if (http_is(field->name, "alt-svc"))
 			continue;
+		/* That an answer is a stored one is ours to say. */
+		if (exchange->effect && field->name.len > 5 && strncasecmp(field->name.data, "abox-", 5) == 0)
+			continue;
 		good = buffer_add(&head, field->name.data, field->name.len) && add_text(&head, ": ") &&
 		       buffer_add(&head, field->value.data, field->value.len) && add_text(&head, "\r\n");
 	}
+	if (good && effect_id(exchange)[0])
+		good = add_text(&head, "Abox-Effect: ") && add_text(&head, effect_id(exchange)) &&
+		       add_text(&head, "\r\n");
 	good = good && add_framing(connection, &head) && add_text(&head, "\r\n");
 	if (good) {
 		scrub_once(&exchange->scrub, buffer_at(&head), buffer_len(&head));
-		good = buffer_add(&connection->client.out, buffer_at(&head), buffer_len(&head));
+		good = buffer_add(effect_out(connection), buffer_at(&head), buffer_len(&head));
 	}
 	buffer_clear(&head, true);
 	return good;
@@ -198,7 +224,11 @@ static int take_head(struct connection *connection, size_t len)
 		return refuse(connection, why);
 	exchange->answer_scanned = 0;
 	/* HTTP/1.0 knows no interim answers. */
-	if ((exchange->answer.status >= 200 || exchange->request.minor == 1) && !write_head(connection))
+	if (exchange->answer.status >= 200 && !effect_keep_head(connection))
+		return -1;
+	/* Nor does anybody wait for those of an effect, whose body was here before it was sent. */
+	if ((exchange->answer.status >= 200 || (exchange->request.minor == 1 && !exchange->effect)) &&
+		!write_head(connection))
 		return -1;
 	buffer_take(&server->in, len);
 	if (exchange->answer.status == 101) {
@@ -221,10 +251,22 @@ static int take_head(struct connection *connection, size_t len)
 static bool put(struct connection *connection, const char *data, size_t len, bool end)
 {
 	struct exchange *exchange = connection->exchange;
-	struct buffer *out = &connection->client.out, piece = { 0 };
+	struct buffer *out = effect_out(connection), piece = { 0 };
 	char size[32];
 	bool good;
 
+	if (exchange->effect) {
+		good = scrub_pass(&exchange->scrub, data, len, end, &piece) &&
+		       effect_keep(connection, buffer_at(&piece), buffer_len(&piece));
+		if (good && buffer_len(&piece) > 0) {
+			snprintf(size, sizeof(size), "%zx\r\n", buffer_len(&piece));
+			good = (!exchange->chunked || add_text(out, size)) &&
+			       buffer_add(out, buffer_at(&piece), buffer_len(&piece)) &&
+			       (!exchange->chunked || add_text(out, "\r\n"));
+		}
+		buffer_clear(&piece, true);
+		return good && effect_let_through(connection);
+	}
 	if (!exchange->chunked)
 		return scrub_pass(&exchange->scrub, data, len, end, out);
 	if (exchange->scrub.n == 0 && len > 0) {
@@ -244,7 +286,7 @@ static bool put(struct connection *connection, const char *data, size_t len, boo
 static int end_answer(struct connection *connection)
 {
 	struct exchange *exchange = connection->exchange;
-	struct buffer *out = &connection->client.out;
+	struct buffer *out = effect_out(connection);
 
 	exchange->down_done = true;
 	if (!put(connection, "", 0, true))
@@ -284,7 +326,11 @@ int exchange_down(struct connection *connection)
 	ssize_t n;
 	int r;
 
-	r = end_flush(client);
+	r = effect_is_held(connection) ? 1 : end_flush(client);
+	if (r < 0 && effect_outlives(connection)) {
+		buffer_clear(&client->out, true);
+		r = 1;
+	}
 	if (r < 0) {
 		connection_reset(connection);
 		return 1;
@@ -292,7 +338,7 @@ int exchange_down(struct connection *connection)
 	if (r == 0)
 		return 0;
 	if (exchange->down_done)
-		return finish(connection);
+		return effect_finish(connection) ? finish(connection) : 0;
 	if (!exchange->answered) {
 		len = http_head_find(
 			buffer_at(&server->in), buffer_len(&server->in), &exchange->answer_scanned);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "egress/egress.h"
+#include "egress/wire.h"
 #include "kernel/caps.h"
 #include "kernel/seccomp.h"
 
@@ -48,6 +49,10 @@ static const int allowed[] = {
 	SYS_read,
 	SYS_write,
 	SYS_pread64,
+	SYS_memfd_create, /* bodies and answers of effects, for who writes them down */
+	SYS_pwrite64,
+	SYS_fchmod,
+	SYS_lseek,
 	SYS_clock_gettime,
 	SYS_getrandom,
 	SYS_futex,
@@ -131,13 +136,15 @@ int egress_become(uint32_t uid, uint32_t gid, struct fault *fault)
 int egress_confine(struct fault *fault)
 {
 	struct rlimit none = { 0, 0 }, files;
+	/* No file can be opened; this is for memory files. */
+	struct rlimit size = { EFFECT_SPOOL_BYTES, EFFECT_SPOOL_BYTES };
 
 	if (getrlimit(RLIMIT_NOFILE, &files) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "rlimit", "cannot read a limit");
 	files.rlim_cur = MIN(files.rlim_max, (rlim_t)OPEN_FILES);
 	files.rlim_max = files.rlim_cur;
 	if (setrlimit(RLIMIT_NOFILE, &files) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
-		setrlimit(RLIMIT_FSIZE, &none) < 0 || setrlimit(RLIMIT_NPROC, &none) < 0)
+		setrlimit(RLIMIT_FSIZE, &size) < 0 || setrlimit(RLIMIT_NPROC, &none) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "rlimit", "cannot set a limit");
 	return load(fault);
 }

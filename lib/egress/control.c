@@ -55,7 +55,7 @@ static void reply(
 		writer.len += more->len;
 	}
 	if (egress && fd == egress->keeper.fd)
-		keeper_send(egress, writer.data, writer.len);
+		keeper_send(egress, writer.data, writer.len, -EBADF);
 	else
 		socket_send(fd, writer.data, writer.len, NULL, 0);
 }
@@ -295,6 +295,9 @@ static void serve(struct egress *egress, uint32_t type, uint32_t serial, struct 
 		break;
 	case EGRESS_SOCKET:
 		publish_socket(egress, serial, n_fds == 1 ? steal_fd(fds[0]) : -EBADF);
+		return;
+	case EGRESS_EFFECT_ANSWER:
+		effect_answer(egress, serial, reader, fds, n_fds);
 		return;
 	case EGRESS_STATS:
 		pack_stats(egress, &more);

@@ -28,7 +28,7 @@
 #define SECRET_MAX 8192
 #define SIGN_FIELDS_MAX 16 /* of what a signer adds */
 #define HELD_MAX (8U << 20) /* of one body, before it is sent; */
-#define HELD_ALL_MAX (64U << 20) /* of all at a time */
+#define HELD_ALL_MAX (128U << 20) /* of all at a time */
 
 enum {
 	HELLO_USEC = 10 * 1000000, /* a client says who it wants within this time */
@@ -74,6 +74,7 @@ enum kind {
 struct lookup;
 struct upstream;
 struct exchange;
+struct effect;
 
 struct connection {
 	struct connection *next, *previous; /* of all */
@@ -134,6 +135,8 @@ struct egress {
 
 	struct listener *listeners;
 	struct question *lookups, *asks, *wants;
+	struct effect *effects;
+	int executor_fd; /* shared with who writes: as long as it is held, what was let go may be under way */
 	uint32_t serial;
 	char *relay; /* RELAY_BYTES, shared by all */
 
@@ -284,7 +287,7 @@ void event_capped(struct egress *egress, const char *reason);
 void event_credential(struct connection *connection, const char *credential, const char *what);
 struct denials *denials_new(void);
 void events_flush(struct egress *egress, bool all);
-void keeper_send(struct egress *egress, const void *data, size_t len);
+void keeper_send(struct egress *egress, const void *data, size_t len, int fd_taken); /* negative: none */
 void keeper_flush(struct egress *egress);
 
 /* control.c */
@@ -292,6 +295,9 @@ int control_open(struct egress *egress, int library_fd);
 void control_ready(struct egress *egress, struct watch *watch, uint32_t events);
 int control_tell_ready(struct egress *egress);
 void control_forget(void); /* what has come so far: for the resolver */
+
+/* effect.c */
+void effect_answer(struct egress *egress, uint32_t serial, struct pack_reader *reader, int *fds, size_t n_fds);
 
 /* publish.c: ids are never 0 */
 int publish_add(struct egress *egress, uint32_t id, uint16_t port, const char *token, int fd_taken);

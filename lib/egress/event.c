@@ -13,6 +13,7 @@
 
 #include <agentbox/journal.h>
 
+#include "base/fd.h"
 #include "base/pack.h"
 #include "base/socket.h"
 #include "egress/egress.h"
@@ -29,6 +30,7 @@
 struct message {
 	struct message *next;
 	size_t len;
+	int fd;
 	uint8_t data[];
 };
 
@@ -36,7 +38,7 @@ void keeper_flush(struct egress *egress)
 {
 	while (egress->messages) {
 		struct message *message = egress->messages;
-		int r = socket_send_until(egress->keeper.fd, message->data, message->len, NULL, 0, 0);
+		int r = socket_send_until(egress->keeper.fd, message->data, message->len, &message->fd, message->fd >= 0, 0);
 
 		if (r == -ETIMEDOUT)
 			return;
@@ -44,16 +46,19 @@ void keeper_flush(struct egress *egress)
 		if (!egress->messages)
 			egress->messages_end = &egress->messages;
 		egress->n_messages--;
+		fd_close(message->fd);
 		free(message);
 	}
 }
 
-void keeper_send(struct egress *egress, const void *data, size_t len)
+void keeper_send(struct egress *egress, const void *data, size_t len, int fd)
 {
 	struct message *message;
 
-	if (!egress->messages && socket_send_until(egress->keeper.fd, data, len, NULL, 0, 0) != -ETIMEDOUT)
+	if (!egress->messages && socket_send_until(egress->keeper.fd, data, len, &fd, fd >= 0, 0) != -ETIMEDOUT) {
+		fd_close(fd);
 		return;
+	}
 	/* Security: a decision that cannot be told is not made: without room for its events nothing is served
 	 * on. */
 	message = egress->n_messages < QUEUE_MAX ? malloc(sizeof(*message) + len) : NULL;
@@ -61,6 +66,7 @@ void keeper_send(struct egress *egress, const void *data, size_t len)
 		_Exit(1);
 	message->next = NULL;
 	message->len = len;
+	message->fd = fd;
 	memcpy(message->data, data, len);
 	*egress->messages_end = message;
 	egress->messages_end = &message->next;
@@ -79,7 +85,7 @@ static void tell(struct egress *egress, const char *type, struct text *body)
 	pack_bytes(&writer, body->data, body->len);
 	if (body->failed || writer.failed)
 		_Exit(1);
-	keeper_send(egress, writer.data, writer.len);
+	keeper_send(egress, writer.data, writer.len, -EBADF);
 }
 
 static void add_member(struct text *body, const char *name, const char *value, size_t len)
@@ -261,6 +267,8 @@ void event_request(struct connection *connection, const struct http_head *head, 
 	text_printf(&body, ",\"status\":%u", status);
 	if (injection_is_set(&connection->exchange->injection))
 		add_string(&body, "credential", connection->verdict.credential->name);
+	if (effect_id(connection->exchange)[0])
+		add_string(&body, "effect", effect_id(connection->exchange));
 	tell(connection->egress, "net.allow", &body);
 }
 

@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "base/digest.h"
+#include "egress/wire.h"
 
 #define OUT_MAX (256 * 1024) /* then the other side is waited for */
 
@@ -25,6 +26,7 @@ static void request_clear(struct connection *connection)
 		explicit_bzero(exchange->text, exchange->text_len);
 	free(exchange->text);
 	exchange->text = NULL;
+	effect_free(connection);
 	injection_clear(&exchange->injection);
 	scrub_clear(&exchange->scrub);
 	swap_clear(&exchange->swap);
@@ -206,7 +208,7 @@ static bool write_head(struct connection *connection)
 		const struct http_field *field = &request->fields[i];
 
 		if (field->hop || http_is(field->name, "host") ||
-			(credential && asks_for_parts(field)) ||
+			((credential || exchange->effect) && asks_for_parts(field)) ||
 			(http_is(field->name, "expect") && (request->framing == HTTP_NONE || exchange->holds)))
 			continue;
 		if (!injection_field(&exchange->injection, credential, field, &exchange->scrub, out, &used))
@@ -218,7 +220,8 @@ static bool write_head(struct connection *connection)
 			!add_text(out, "\r\n")))
 		return false;
 	if (!add_signature(&exchange->injection, out) ||
-		(credential && !add_text(out, "Accept-Encoding: identity\r\n")))
+		((credential || exchange->effect) && !add_text(out, "Accept-Encoding: identity\r\n")) ||
+		!effect_add_key(connection, out))
 		return false;
 	if (exchange->upgrade && (!add_text(out, "Connection: upgrade\r\nUpgrade: ") ||
 					 !buffer_add(out, request->upgrade.data, request->upgrade.len) ||
@@ -233,6 +236,7 @@ static void activate(struct connection *connection)
 
 	connection->step = step_exchange;
 	connection_deadline(connection, UINT64_MAX, NULL);
+	effect_sent(connection);
 	if (!exchange->holds)
 		http_body_init(&exchange->up, exchange->request.framing, exchange->request.length);
 	exchange->up_done = exchange->request.framing == HTTP_NONE;
@@ -277,7 +281,8 @@ static void send_request(struct connection *connection)
 	struct exchange *exchange = connection->exchange;
 	struct rules_verdict verdict = connection->verdict;
 
-	exchange->reused = connection->server.watch.fd >= 0;
+	/* A server that closes an idle connection just then would leave it unknown whether an effect happened. */
+	exchange->reused = connection->server.watch.fd >= 0 && !exchange->effect;
 	/* A server that has closed meanwhile, or speaks unasked, is not gone on with. */
 	if (exchange->reused && (buffer_len(&connection->server.in) > 0 ||
 					end_fill(&connection->server, 1024) != -EAGAIN))
@@ -478,8 +483,9 @@ static void body_late(struct connection *connection)
 static bool hold_more(struct connection *connection, uint64_t len)
 {
 	struct exchange *exchange = connection->exchange;
+	size_t max = connection->verdict.effect ? EFFECT_SPOOL_BYTES : HELD_MAX;
 
-	if (len > HELD_MAX - exchange->held_bytes) {
+	if (len > max - exchange->held_bytes) {
 		deny(connection, 413, "http", "a body that is too long to be held until it is whole");
 		return false;
 	}
@@ -537,7 +543,10 @@ static bool step_body(struct connection *connection)
 		return true;
 	}
 	if (answer == HTTP_END) {
-		ask(connection);
+		if (connection->verdict.effect)
+			effect_ask(connection);
+		else
+			ask(connection);
 		return true;
 	}
 	n = end_fill(client, OUT_MAX);
@@ -561,6 +570,31 @@ static bool must_hold(const struct connection *connection)
 		       : connection->verdict.swap_bodies && framing == HTTP_LENGTH;
 }
 
+void exchange_admitted(struct connection *connection)
+{
+	if (connection->verdict.credential)
+		ask(connection);
+	else
+		send_request(connection);
+}
+
+static bool may_get_credential(struct connection *connection)
+{
+	const struct rules_verdict *verdict = &connection->verdict;
+
+	/* Security: the box chooses the port, and without TLS anybody on the way would read it. */
+	if (!connection->tls && !verdict->plain) {
+		deny(connection, 403, verdict->place,
+			"no credential is sent without TLS, unless the rule says \"plain\"");
+		return false;
+	}
+	if (verdict->require && injection_brought(verdict->credential, &connection->exchange->request)) {
+		deny(connection, 403, verdict->place, "the request brings a credential of its own");
+		return false;
+	}
+	return true;
+}
+
 static void admit(struct connection *connection)
 {
 	struct exchange *exchange = connection->exchange;
@@ -571,28 +605,25 @@ static void admit(struct connection *connection)
 			deny(connection, 403, verdict->place, "the rule allows requests, and no WebSocket");
 			return;
 		}
+		if (verdict->effect) {
+			deny(connection, 403, verdict->place, "an effect has one answer, and a WebSocket has none");
+			return;
+		}
 		exchange->upgrade = true;
 	}
-	if (!verdict->credential) {
-		send_request(connection);
+	if (verdict->credential && !may_get_credential(connection))
 		return;
-	}
-	/* Security: the box chooses the port, and without TLS anybody on the way would read it. */
-	if (!connection->tls && !verdict->plain) {
-		deny(connection, 403, verdict->place,
-			"no credential is sent without TLS, unless the rule says \"plain\"");
-		return;
-	}
-	if (verdict->require && injection_brought(verdict->credential, &exchange->request)) {
-		deny(connection, 403, verdict->place, "the request brings a credential of its own");
-		return;
-	}
-	if (must_hold(connection))
+	if (verdict->effect) {
+		if (exchange->request.framing == HTTP_NONE)
+			effect_ask(connection);
+		else
+			hold(connection);
+	} else if (verdict->credential && must_hold(connection)) {
 		hold(connection);
-	else
-		ask(connection);
+	} else {
+		exchange_admitted(connection);
+	}
 }
-
 /* Security: what is judged is what the server will see. A field that is for this connection only, or that
  * `Connection` has made so, is not sent on and fulfils no condition. */
 static bool is_sent(const struct http_head *head, const struct http_field *field)
@@ -835,7 +866,7 @@ static bool step_active(struct connection *connection)
 			exchange_over(connection, "the server ended the connection without an answer");
 		return !connection->dead;
 	}
-	if (connection->client.broken) {
+	if (connection->client.broken && !effect_outlives(connection)) {
 		connection_reset(connection);
 		return false;
 	}
@@ -852,7 +883,7 @@ bool step_exchange(struct connection *connection)
 	case PHASE_BODY:
 		return step_body(connection);
 	case PHASE_WAIT:
-		if (connection->client.broken)
+		if (connection->client.broken && !effect_outlives(connection))
 			connection_reset(connection);
 		return false;
 	case PHASE_ACTIVE:

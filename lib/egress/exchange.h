@@ -30,6 +30,7 @@ struct exchange {
 	struct buffer held;
 	size_t held_bytes; /* counted in the egress's */
 	struct swap swap;
+	struct effect *effect; /* NULL: it is none */
 
 	/* the answer */
 	struct http_head answer;
@@ -48,7 +49,25 @@ void exchange_respond(
 	struct connection *connection, unsigned int status, const char *reason, const char *place, bool keep);
 /* 1: got on, 0: nothing to do now, -1: the connection has been ended */
 int exchange_down(struct connection *connection);
+/* effect.c: requests that are effects. Nothing where the exchange has none */
+void effect_ask(struct connection *connection); /* the body is held: exchange_admitted(), or an answer */
+void effect_free(struct connection *connection);
+bool effect_outlives(struct connection *connection);
+void effect_sent(struct connection *connection); /* from here on it may have happened */
+bool effect_add_key(struct connection *connection, struct buffer *out);
+struct buffer *effect_out(struct connection *connection); /* where the answer for the client goes */
+bool effect_is_held(const struct connection *connection); /* the client gets nothing yet */
+bool effect_keep_head(struct connection *connection);
+bool effect_keep(struct connection *connection, const char *data, size_t len);
+bool effect_let_through(struct connection *connection);
+/* The answer has ended. False: its outcome is not on disk yet. */
+bool effect_finish(struct connection *connection);
+/* An answer of our own has to wait until it is on disk that there is no other. */
+bool effect_holds_answer(struct connection *connection, unsigned int status, const char *reason, const char *place);
+const char *effect_id(const struct exchange *exchange); /* "" for none */
+const char *effect_approval(const struct exchange *exchange);
 /* exchange.c */
+void exchange_admitted(struct connection *connection); /* nothing is in its way but a credential */
 void exchange_next(struct connection *connection);
 void exchange_over(struct connection *connection, const char *reason);
 

@@ -152,7 +152,7 @@ static size_t answer(struct egress *egress, const void *query, size_t len, uint8
 		pack_u32(&writer, 0);
 		pack_string(&writer, question.name);
 		if (!writer.failed)
-			keeper_send(egress, writer.data, writer.len);
+			keeper_send(egress, writer.data, writer.len, -EBADF);
 	}
 	return n;
 }

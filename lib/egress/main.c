@@ -98,6 +98,7 @@ static int set_up(struct egress *egress)
 	egress->keeper = (struct watch){ KEEPER_FD, control_ready };
 	egress->resolver = (struct watch){ -EBADF, resolver_ready };
 	egress->minter = (struct watch){ -EBADF, minter_ready };
+	egress->executor_fd = -EBADF;
 	return 0;
 }
 

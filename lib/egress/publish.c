@@ -67,7 +67,7 @@ static void want(struct connection *connection)
 	question->connection = connection;
 	question->next = egress->wants;
 	egress->wants = question;
-	keeper_send(egress, writer.data, writer.len);
+	keeper_send(egress, writer.data, writer.len, -EBADF);
 }
 
 static int connect_inside(struct connection *connection)

@@ -66,13 +66,13 @@ enum egress_type {
 			     * defer, u32 limit (0: none), str place of the rule, str key (as the rule has it), bytes what
 			     * the key is made of (a header's value, ref updates; else empty), str target, str method,
 			     * str host, u32 port, str path, u8 has a query, str query, strings headers that the rule names
-			     * ("Name: value"), str credential ("" for none), u64 length of the body (UINT64_MAX: beyond
-			     * the spool), bytes head of the request (of a deferred one). fds: [the body, a memory file].
-			     * Answer: EGRESS_EFFECT_ANSWER, when it is known */
-	EGRESS_EFFECT_DONE = 27, /* serial of one that was let go: u32 done (enum abox_done), u32 status (0: none), str
-				  * digest of a body beyond the spool ("": none), str reason. fds: [the answer].
-				  * EGRESS_EFFECT_ANSWER when it is on disk */
-	EGRESS_EFFECT_LEAVE = 28, /* serial: whoever asked is gone, or what became of it is not known. No answer */
+			     * ("Name: value"), str credential ("" for none), u64 length of the body, bytes head of the
+			     * request (of a deferred one). fds: [the body, a memory file]. Answer: EGRESS_EFFECT_ANSWER,
+			     * when it is known */
+	EGRESS_EFFECT_DONE = 27, /* serial of one that was let go: u32 end (enum effect_end), u32 status (0: none), str reason.
+				  * fds: [the answer; none: it is too long to be kept]. EGRESS_EFFECT_ANSWER when it is on disk */
+	EGRESS_EFFECT_LEAVE = 28, /* serial: whoever asked is gone, u8 0: as long as it waited, 1: it was let go and nothing has
+				   * left, 2: what became of it is not known. No answer */
 };
 
 /* How an effect is answered. What is written is written by the recorder, and is on disk before this is said. */
@@ -83,6 +83,11 @@ enum effect_answer {
 	EFFECT_REFUSED, /* number: the status to say so with */
 	EFFECT_RECORDED, /* to DONE; number: the state that holds now (enum abox_effect_state) */
 	EFFECT_UNRECORDED, /* to DONE: nobody may be told */
+};
+enum effect_end {
+	EFFECT_CUT = 0, /* some of it may have left, and no whole answer came */
+	EFFECT_ANSWERED,
+	EFFECT_KEPT, /* nothing has left */
 };
 #define EFFECT_SPOOL_BYTES (64U << 20) /* of a body; as the fingerprint's */
 #define EFFECT_ANSWER_BYTES (4U << 20) /* of an answer that is kept */

@@ -55,7 +55,7 @@ void effect_ask(
 			refuse(keeper, serial, "nobody can record it");
 		return;
 	}
-	if (type == EGRESS_EFFECT_LEAVE)
+	if (type == EGRESS_EFFECT_LEAVE && unpack_u8(body) > 0)
 		keeper->n_effects -= keeper->n_effects > 0;
 }
 

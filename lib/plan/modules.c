@@ -14,6 +14,7 @@ static const bool available[SPEC_N_MODULES] = {
 	[SPEC_MODULE_WORKSPACE] = true,
 	[SPEC_MODULE_NETWORK] = true,
 	[SPEC_MODULE_CREDENTIAL] = true,
+	[SPEC_MODULE_EFFECT] = true,
 };
 
 /* Values that need no module: nothing may be reached. */

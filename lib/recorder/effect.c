@@ -192,7 +192,9 @@ static int read_body(int fd, uint64_t len, size_t max, char **retdata, abox_erro
 {
 	char *data;
 
-	if (fd < 0 || len > max)
+	if (fd < 0)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "body", "there is no body to find a key in");
+	if (len > max)
 		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_EFFECT, "body", "is too long to find a key in it");
 	data = malloc((size_t)len + 1);
 	if (!data)
@@ -336,12 +338,8 @@ static int read_request(struct request *request, struct pack_reader *reader, con
 			http->host, http->path, place);
 		options->approval_text = request->approval_text;
 	}
-	if (body_len == UINT64_MAX) { /* never read: only its length counts */
-		http->body = "";
-		http->body_len = (size_t)EFFECT_SPOOL_BYTES + 1;
-	} else if (body_len > 0) {
+	if (body_len > 0)
 		http->body_fd = request->body_fd;
-	}
 	r = choose_key(request, kind, key_data, key_len, body_len, reterr);
 	return r < 0 ? r : set_payload(request, head, head_len, body_len, reterr);
 }
@@ -471,19 +469,20 @@ static int take_result(struct request *request, int fd, uint32_t status)
 void effects_done(struct effects *effects, uint32_t serial, struct pack_reader *reader, int fd)
 {
 	_cleanup_(error_freep) abox_error *error = NULL;
-	uint32_t life = unpack_u32(reader), done = unpack_u32(reader), status = unpack_u32(reader);
-	const char *digest = unpack_string(reader), *reason = unpack_string(reader);
+	uint32_t life = unpack_u32(reader), end = unpack_u32(reader), status = unpack_u32(reader);
+	const char *reason = unpack_string(reader);
 	struct request *request = find(effects, life, serial);
+	int done = end == EFFECT_ANSWERED ? abox_effect_judge_http(status)
+		   : end == EFFECT_KEPT	  ? ABOX_DONE_FAILED_RETRY
+					  : ABOX_DONE_UNCLEAR;
 	int r;
 
 	if (!request || request->state != REQUEST_GONE || !unpack_done(reader))
 		return;
-	if (digest[0])
-		abox_effect_set_body_digest(request->effect, digest);
 	/* A result that could not be kept is no outcome: the handle says UNKNOWN when it is let go. */
-	r = take_result(request, fd, status);
+	r = end == EFFECT_ANSWERED ? take_result(request, fd, status) : 0;
 	if (r >= 0)
-		r = abox_effect_finish(request->effect, (int)done, reason[0] ? reason : NULL, &error);
+		r = abox_effect_finish(request->effect, done, reason[0] ? reason : NULL, &error);
 	if (r == ABOX_E_ALREADY) /* a verdict came first; what happened is kept as evidence */
 		r = abox_effect_get_state(request->effect);
 	answer(effects->keeper_fd, life, serial, r < 0 ? EFFECT_UNRECORDED : EFFECT_RECORDED,
@@ -496,8 +495,11 @@ void effects_leave(struct effects *effects, uint32_t serial, struct pack_reader 
 {
 	struct request *request = find(effects, unpack_u32(reader), serial);
 
-	if (request)
-		forget(effects, request);
+	if (!request)
+		return;
+	if (request->state == REQUEST_GONE && unpack_u8(reader) < 2)
+		abox_effect_finish(request->effect, ABOX_DONE_FAILED_RETRY, "nothing of it has left", NULL);
+	forget(effects, request);
 }
 
 /* Those that wait are looked at again. */

@@ -168,6 +168,14 @@ static int check_rule_target(const abox_spec *spec, const char *list, size_t i, 
 		"name what it is about; mode \"open\" allows any public name");
 }
 
+static bool has_one_target(const abox_spec *spec, size_t i)
+{
+	const char *host = spec_string(spec, "/network/allow/%zu/host", i);
+
+	return host && !strchr(host, '*') && spec_count(spec, "/network/allow/%zu/methods", i) == 1 &&
+	       spec_count(spec, "/network/allow/%zu/paths", i) == 1;
+}
+
 static int check_effect(const abox_spec *spec, size_t i, abox_error **reterr)
 {
 	struct where where = at("/network/allow/%zu/effect", i);
@@ -176,6 +184,11 @@ static int check_effect(const abox_spec *spec, size_t i, abox_error **reterr)
 		return 0;
 	if (!spec_has(spec, "/journal"))
 		return refuse(spec, reterr, where, "effects need a journal", "add \"journal\"");
+	/* It is counted by target, and the rule has to have one. */
+	if (spec_has(spec, "%s/limit", where.text) && !has_one_target(spec, i))
+		return refuse(spec, reterr, at("%s/limit", where.text),
+			"a limit counts one method and one path of one host, and the rule has none or several",
+			"name one of each; \"*\" in the path is fine");
 	if (spec_has(spec, "/task"))
 		return 0;
 	if (spec_boolean(spec, "%s/defer", where.text))

@@ -159,7 +159,7 @@ const struct spec_key spec_keys[] = {
 	KEY("/network/allow/*/swap_bodies", BOOLEAN, CREDENTIAL,
 		"Swap the credential's placeholder in bodies of requests too.", .fallback = "false"),
 	KEY("/network/allow/*/effect", OBJECT, EFFECT,
-		"Matching requests are effects: recorded before they are sent, never sent twice. Refused by this build.",
+		"Matching requests are effects: recorded before they are sent, never sent twice by themselves.",
 		.flags = SPEC_PRESENCE),
 	KEY("/network/allow/*/effect/class", ENUM, EFFECT, "What may be done when the outcome is not known.",
 		.flags = SPEC_REQUIRED, .words = WORDS("opaque", "checkable", "idempotent")),
