@@ -81,9 +81,6 @@ Test(plan, refuses_what_is_not_built)
 	refused("{\"version\":1,\"network\":{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"credential\":\"c\"}]},"
 		"\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"callback\"}}]}",
 		ABOX_E_UNSUPPORTED, "/credentials/0/provider/kind");
-	refused("{\"version\":1,\"journal\":\"/tmp/j\",\"network\":{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\","
-		"\"effect\":{\"class\":\"opaque\"}}]}}",
-		ABOX_E_UNSUPPORTED, "/network/allow/0/effect/class");
 	refused("{\"version\":1,\"files\":\"image\"}", ABOX_E_UNSUPPORTED, "/files");
 	refused("{\"version\":1,\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
 		ABOX_E_INVALID, "/credentials");

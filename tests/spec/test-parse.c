@@ -448,6 +448,9 @@ Test(spec, refuses_contradictions)
 			ABOX_E_INVALID, 1, 84, "/network/allow/0/swap_bodies"},
 		{"{\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"T\"},\"inject\":{\"sign\":[]}}]}",
 			ABOX_E_INVALID, 1, 87, "/credentials/0/inject/sign"},
+		{"{\"journal\":\"/j\",\"task\":\"t\",\"network\":{\"mode\":\"open\",\"allow\":[{\"host\":\"a.test\","
+		 "\"methods\":[\"POST\"],\"effect\":{\"class\":\"opaque\",\"limit\":2}}]}}",
+			ABOX_E_INVALID, 1, 133, "/network/allow/0/effect/limit"},
 		{"{\"network\":{\"mode\":\"open\",\"allow\":[{\"host\":\"a.test\",\"effect\":{\"class\":"
 		 "\"opaque\"}}]}}",
 			ABOX_E_INVALID, 1, 62, "/network/allow/0/effect"},
@@ -467,6 +470,7 @@ Test(spec, refuses_contradictions)
 	check_taken("{\"workspace\":{\"source\":{\"kind\":\"dir\",\"path\":\"/x\"},\"mode\":\"direct\"}}");
 	check_taken("{\"network\":{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"credential\":\"c\","
 		    "\"require\":true,"
+		    "\"methods\":[\"POST\"],\"paths\":[\"/p/*\"],"
 		    "\"effect\":{\"class\":\"opaque\",\"limit\":5,\"defer\":true}}]},\"journal\":\"/"
 		    "j\",\"task\":\"t\","
 		    "\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"T\"}}]}");
