@@ -28,7 +28,7 @@
 #define SECRET_MAX 8192
 #define SIGN_FIELDS_MAX 16 /* of what a signer adds */
 #define HELD_MAX (8U << 20) /* of one body, before it is sent; */
-#define HELD_ALL_MAX (128U << 20) /* of all at a time */
+#define HELD_ALL_MAX (64U << 20) /* of all at a time */
 
 enum {
 	HELLO_USEC = 10 * 1000000, /* a client says who it wants within this time */
