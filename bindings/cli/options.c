@@ -362,12 +362,14 @@ bool parse_u64(const char *text, uint64_t *retvalue)
 	return true;
 }
 
-bool parse_duration(const char *text, uint64_t *retusec)
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+
+/* A number with one of the units, the last of which has no name. */
+static bool parse_quantity(const char *text, const struct unit *units, uint64_t *ret)
 {
-	static const struct { const char *unit; uint64_t usec; } units[] = {
-		{ "ms", 1000 }, { "s", 1000000 }, { "m", 60000000 }, { "h", 3600000000 }, { "d", 86400000000 },
-		{ "", 1000000 },
-	};
 	size_t digits = strspn(text, "0123456789");
 	char number[21];
 	uint64_t value;
@@ -378,10 +380,31 @@ bool parse_duration(const char *text, uint64_t *retusec)
 	number[digits] = 0;
 	if (!parse_u64(number, &value) || value == 0)
 		return false;
-	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++)
-		if (!strcmp(text + digits, units[i].unit))
-			return !__builtin_mul_overflow(value, units[i].usec, retusec);
-	return false;
+	for (;; units++)
+		if (!strcmp(text + digits, units->name))
+			return !__builtin_mul_overflow(value, units->factor, ret);
+		else if (!units->name[0])
+			return false;
+}
+
+bool parse_duration(const char *text, uint64_t *retusec)
+{
+	static const struct unit units[] = {
+		{ "ms", 1000 }, { "s", 1000000 }, { "m", 60000000 }, { "h", 3600000000 }, { "d", 86400000000 },
+		{ "", 1000000 },
+	};
+
+	return parse_quantity(text, units, retusec);
+}
+
+bool parse_size(const char *text, uint64_t *retbytes)
+{
+	static const struct unit units[] = {
+		{ "KiB", 1024 }, { "MiB", UINT64_C(1) << 20 }, { "GiB", UINT64_C(1) << 30 }, { "TiB", UINT64_C(1) << 40 },
+		{ "", 1 },
+	};
+
+	return parse_quantity(text, units, retbytes);
 }
 
 int parse_signal(const char *text)

@@ -87,6 +87,8 @@ void settings_clear(struct cli_settings *settings);
 
 /* "1500ms", "30s", "5m", "2h", "7d" or seconds; false when it is none of them or 0. */
 bool parse_duration(const char *text, uint64_t *retusec);
+/* Bytes, or with KiB, MiB, GiB, TiB. */
+bool parse_size(const char *text, uint64_t *retbytes);
 bool parse_u64(const char *text, uint64_t *retvalue);
 int parse_signal(const char *text);	/* "TERM", "SIGTERM" or "15"; 0 when it is none */
 

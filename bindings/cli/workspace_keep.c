@@ -13,7 +13,7 @@
 #include "terminal.h"
 #include "workspace.h"
 
-enum { TEXT_NAME, TEXT_TASK, TEXT_TTL, TEXT_FROM, TEXT_KEEP, TEXT_SNAPSHOT };
+enum { TEXT_NAME, TEXT_TASK, TEXT_TTL, TEXT_FROM, TEXT_KEEP, TEXT_SNAPSHOT, TEXT_SIZE, TEXT_INODES };
 enum { FLAG_NO_OVERLAY };
 
 #define TEXT_AT(i) offsetof(struct cli_settings, text[i])
@@ -23,6 +23,12 @@ static const struct cli_option options_new[] = {
 	{ "name", 0, "NAME", "a name that no other workspace has", OPTION_TEXT, TEXT_AT(TEXT_NAME), NULL, NULL },
 	{ "task", 0, "ID", "the task it belongs to", OPTION_TEXT, TEXT_AT(TEXT_TASK), NULL, NULL },
 	{ "ttl", 0, "TIME", "gc removes it after so long, such as 7d", OPTION_TEXT, TEXT_AT(TEXT_TTL), NULL, NULL },
+	{ 0 }
+};
+static const struct cli_option options_limit[] = {
+	{ "size", 0, "SIZE", "what it may hold beside what it begins with, such as 2GiB", OPTION_TEXT, TEXT_AT(TEXT_SIZE),
+	  NULL, NULL },
+	{ "inodes", 0, "N", "the same for files and folders", OPTION_TEXT, TEXT_AT(TEXT_INODES), NULL, NULL },
 	{ 0 }
 };
 static const struct cli_option options_create[] = {
@@ -44,9 +50,10 @@ static const struct cli_option options_one_snapshot[] = {
 	{ 0 }
 };
 
-static const struct cli_option *const groups_create[] = { options_create, options_new, NULL };
+static const struct cli_option *const groups_create[] = { options_create, options_new, options_limit, NULL };
 static const struct cli_option *const groups_snapshot[] = { options_snapshot, NULL };
-static const struct cli_option *const groups_fork[] = { options_one_snapshot, options_new, NULL };
+static const struct cli_option *const groups_fork[] = { options_one_snapshot, options_new, options_limit, NULL };
+static const struct cli_option *const groups_limit[] = { options_limit, NULL };
 static const struct cli_option *const groups_rm[] = { options_one_snapshot, NULL };
 
 static int take_ttl(const struct cli_settings *settings, uint64_t *retusec)
@@ -57,6 +64,19 @@ static int take_ttl(const struct cli_settings *settings, uint64_t *retusec)
 		return 0;
 	say("--ttl %s: a time such as 90m or 7d", ttl);
 	return -1;
+}
+
+static int take_limits(const struct cli_settings *settings, uint64_t *retbytes, uint64_t *retfiles)
+{
+	if (settings->text[TEXT_SIZE] && !parse_size(settings->text[TEXT_SIZE], retbytes)) {
+		say("--size %s: a size such as 512MiB", settings->text[TEXT_SIZE]);
+		return -1;
+	}
+	if (settings->text[TEXT_INODES] && !parse_u64(settings->text[TEXT_INODES], retfiles)) {
+		say("--inodes %s: a number", settings->text[TEXT_INODES]);
+		return -1;
+	}
+	return 0;
 }
 
 static int print_id(const struct cli_settings *settings, const char *what, const char *id)
@@ -97,7 +117,8 @@ static int run_create(struct cli_settings *settings)
 	options.task = settings->text[TEXT_TASK];
 	options.progress = progress_count;
 	options.progress_userdata = (void *)"copied";
-	if (take_ttl(settings, &options.ttl_usec) < 0)
+	if (take_ttl(settings, &options.ttl_usec) < 0 ||
+		take_limits(settings, &options.limit_bytes, &options.limit_files) < 0)
 		return CLI_EXIT_USAGE;
 	if (settings->text[TEXT_FROM] && settings->n_words > 0)
 		return say("a folder or --from-snapshot, not both"), CLI_EXIT_USAGE;
@@ -257,7 +278,8 @@ static int run_fork(struct cli_settings *settings)
 
 	options.name = settings->text[TEXT_NAME];
 	options.task = settings->text[TEXT_TASK];
-	if (take_ttl(settings, &options.ttl_usec) < 0)
+	if (take_ttl(settings, &options.ttl_usec) < 0 ||
+		take_limits(settings, &options.limit_bytes, &options.limit_files) < 0)
 		return CLI_EXIT_USAGE;
 	r = open_word(settings, &workspace);
 	if (r != CLI_EXIT_DONE)
@@ -335,6 +357,23 @@ static int run_tree(struct cli_settings *settings)
 	print_children(nodes, NULL, 0);
 	json_decref(nodes);
 	return finish_stdout();
+}
+
+/* Without an option: none any more. */
+static int run_limit(struct cli_settings *settings)
+{
+	_cleanup_(abox_workspace_unrefp) abox_workspace *workspace = NULL;
+	_cleanup_(abox_error_freep) abox_error *error = NULL;
+	uint64_t bytes = 0, files = 0;
+	int r;
+
+	if (take_limits(settings, &bytes, &files) < 0)
+		return CLI_EXIT_USAGE;
+	r = open_word(settings, &workspace);
+	if (r != CLI_EXIT_DONE)
+		return r;
+	r = abox_workspace_set_limit(workspace, bytes, files, &error);
+	return r < 0 ? fail(settings, r, error) : CLI_EXIT_DONE;
 }
 
 static int run_rm(struct cli_settings *settings)
@@ -423,6 +462,19 @@ const struct cli_command cli_workspace_fork = {
 	.words_min = 1,
 	.words_max = 1,
 	.run = run_fork,
+};
+
+const struct cli_command cli_workspace_limit = {
+	.name = "workspace limit",
+	.usage = "WORKSPACE [--size SIZE] [--inodes N]",
+	.summary = "how much one may hold beside what it began with",
+	.help =
+	"What is left of it bounds each box that uses the workspace, where the host has a means for that: \"agentbox plan\" says\n"
+	"so. What is not given is without a limit afterwards. Less than it holds already is refused.\n",
+	.groups = groups_limit,
+	.words_min = 1,
+	.words_max = 1,
+	.run = run_limit,
 };
 
 const struct cli_command cli_workspace_restore = {

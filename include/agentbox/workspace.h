@@ -51,8 +51,10 @@ struct abox_workspace_options {
 	void *progress_userdata;
 	uint64_t max_bytes;		/* of content that is unpacked or copied; 0: an archive's 64 GiB, else any */
 	uint64_t max_files;		/* likewise; 0: an archive's ten million, else any */
+	uint64_t limit_bytes;		/* as of abox_workspace_set_limit() */
+	uint64_t limit_files;
 };
-#define ABOX_WORKSPACE_OPTIONS_INIT { sizeof(struct abox_workspace_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define ABOX_WORKSPACE_OPTIONS_INIT { sizeof(struct abox_workspace_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** abox_workspace_options_init() - as ABOX_WORKSPACE_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_workspace_options_init(struct abox_workspace_options *options);
@@ -109,7 +111,7 @@ ABOX_API const char *abox_workspace_get_name(const abox_workspace *workspace);
  * abox_workspace_dump() - all that is recorded of a workspace, as a JSON object
  * @workspace: borrowed
  * @retjson:   {"id","name","task","mode","whole_copy","flavour","ids","created_usec","ttl_usec","base","live","parent",
- *             "head","snapshots":[{"id","name","layer","parent","created_usec","ttl_usec","entries","bytes"}]};
+ *             "head","limit_bytes","limit_inodes","snapshots":[{"id","name","layer","parent","created_usec","ttl_usec","entries","bytes"}]};
  *             abox_free()
  * @reterr:    may be NULL
  *
@@ -145,6 +147,28 @@ ABOX_API int abox_workspace_list(char **retjson, abox_error **reterr);
  * Since:    0.1
  */
 ABOX_API int abox_workspace_tree(char **retjson, abox_error **reterr);
+
+/**
+ * abox_workspace_set_limit() - how much a workspace may hold beside what it began with
+ * @workspace:    borrowed; no box may have it in use
+ * @limit_bytes:  0: no limit
+ * @limit_files:  files, folders and deletions; 0: no limit
+ * @reterr:       may be NULL
+ *
+ * What counts is what its layers hold, up to the snapshot that a fork came from. A box that uses the workspace gets what
+ * is left of it, or less where its spec says so, and is refused with ABOX_E_NOSPACE when nothing is left; inside, what
+ * does not fit is answered ENOSPC. The plan says what enforces that on this host, or that nothing does. Files that are
+ * written from outside (abox_file_write() and others) are not refused; they count.
+ *
+ * Effects:  on the host: the record of the workspace
+ * Threads:  one
+ * Return:   0, ABOX_E_INVALID, ABOX_E_LIMIT (it holds more already), ABOX_E_UNSUPPORTED (mode direct, or without
+ *           overlay: there is no layer that could be bounded), ABOX_E_BUSY, ABOX_E_NOT_FOUND, ABOX_E_DAMAGED, ABOX_E_IO,
+ *           ABOX_E_SYSTEM, ABOX_E_MEMORY
+ * Since:    0.1
+ */
+ABOX_API int abox_workspace_set_limit(
+	abox_workspace *workspace, uint64_t limit_bytes, uint64_t limit_files, abox_error **reterr);
 
 enum {
 	ABOX_SNAPSHOT_DEFER_MERGE = 1 << 0	/* layers that have become many are left to the next gc */
@@ -184,11 +208,11 @@ ABOX_API int abox_workspace_snapshot(
  * abox_workspace_fork() - a new workspace that begins as a snapshot of another
  * @workspace: borrowed
  * @snapshot:  id or name; NULL takes one first (then no box may have the workspace in use)
- * @options:   name, task, ttl and size count; NULL: none of them
+ * @options:   name, task, ttl, limits and size count; NULL: none of them
  * @ret:       released with abox_workspace_unref()
  * @reterr:    may be NULL
  *
- * The two share frozen layers and nothing that can change. Of the run before, the fork has the files and nothing else:
+ * The two share frozen layers and nothing that can change, and a limit counts for each what it has of its own. Of the run before, the fork has the files and nothing else:
  * no environment, no credential, no task. A fork of a workspace of mode direct is one of mode copy.
  *
  * Threads:  one

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The order matters for what a kill leaves behind, which is nothing: the file is made without a name, the loop device
- * is told to clear itself before anything uses it, and the mount is attached nowhere.
+ * The order matters for what a kill leaves behind: the file gets its name when there is a whole filesystem in it, the
+ * loop device is told to clear itself before anything uses it, and the mount is attached nowhere.
  */
 #include "kernel/image.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -28,6 +31,7 @@
 #define IMAGE_FD 3	/* in the program that makes the filesystem */
 
 /* Of linux/loop.h; LOOP_CONFIGURE is of Linux 5.8, and older headers lack it. */
+#define SYS_LOOP_GET_STATUS64 0x4C05
 #define SYS_LOOP_CONFIGURE 0x4C0A
 #define SYS_LOOP_CTL_GET_FREE 0x4C82
 #define SYS_LO_FLAGS_AUTOCLEAR 4
@@ -121,7 +125,7 @@ static int image_size(const struct mount_image *options, off_t *ret)
 
 static int make_file(const struct mount_image *options, int *retfd)
 {
-	_cleanup_(fd_closep) int fd = openat(options->folder_fd, ".", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+	_cleanup_(fd_closep) int fd = openat(options->folder_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	off_t size;
 	int r;
 
@@ -136,6 +140,18 @@ static int make_file(const struct mount_image *options, int *retfd)
 	return 0;
 }
 
+static int free_loop(char path[32])
+{
+	_cleanup_(fd_closep) int control_fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
+	int number = control_fd < 0 ? -1 : ioctl(control_fd, SYS_LOOP_CTL_GET_FREE);
+
+	if (number < 0)
+		return -errno;
+	snprintf(path, 32, "/dev/loop%d", number);
+	number = open(path, O_RDWR | O_CLOEXEC);
+	return number < 0 ? -errno : number;
+}
+
 /* Somebody else may take the number between the two calls: then the next one. */
 static int attach_loop(int image_fd, char path[32], int *retfd)
 {
@@ -144,20 +160,12 @@ static int attach_loop(int image_fd, char path[32], int *retfd)
 		.block_size = 4096,
 		.info.flags = SYS_LO_FLAGS_AUTOCLEAR,
 	};
-	_cleanup_(fd_closep) int control_fd = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 
-	if (control_fd < 0)
-		return -errno;
 	for (int i = 0; i < LOOP_TRIES; i++) {
-		_cleanup_(fd_closep) int fd = -EBADF;
-		int number = ioctl(control_fd, SYS_LOOP_CTL_GET_FREE);
+		_cleanup_(fd_closep) int fd = free_loop(path);
 
-		if (number < 0)
-			return -errno;
-		snprintf(path, 32, "/dev/loop%d", number);
-		fd = open(path, O_RDWR | O_CLOEXEC);
 		if (fd < 0)
-			return -errno;
+			return fd;
 		if (ioctl(fd, SYS_LOOP_CONFIGURE, &config) == 0) {
 			*retfd = steal_fd(fd);
 			return 0;
@@ -168,11 +176,70 @@ static int attach_loop(int image_fd, char path[32], int *retfd)
 	return -EBUSY;
 }
 
+int image_try_loop(void)
+{
+	char path[32];
+	int fd = free_loop(path);
+
+	fd_close(fd);
+	return MIN(fd, 0);
+}
+
+/* The device that the file is behind already, open, so that it stays; -ENOENT when there is none. */
+static int find_loop(int image_fd, char path[32])
+{
+	DIR *dir = opendir("/dev");
+	struct sys_loop_info info;
+	struct dirent *entry;
+	struct stat st;
+	int fd = -ENOENT;
+
+	if (!dir || fstat(image_fd, &st) < 0) {
+		fd = -errno;
+		if (dir)
+			closedir(dir);
+		return fd;
+	}
+	while (fd < 0 && (entry = readdir(dir))) {
+		char *end;
+		unsigned long number;
+
+		if (strncmp(entry->d_name, "loop", 4) != 0 || entry->d_name[4] < '0' || entry->d_name[4] > '9')
+			continue;
+		number = strtoul(entry->d_name + 4, &end, 10);
+		if (*end || number > INT32_MAX)
+			continue;
+		snprintf(path, 32, "/dev/loop%lu", number);
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		if (fd >= 0 && (ioctl(fd, SYS_LOOP_GET_STATUS64, &info) < 0 || info.device != st.st_dev ||
+				info.inode != st.st_ino))
+			fd = fd_close(fd);
+	}
+	closedir(dir);
+	return fd < 0 ? -ENOENT : fd;
+}
+
+static int mount_file(int image_fd, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
+{
+	_cleanup_(fd_closep) int loop_fd = -EBADF;
+	char device[32];
+	int r = 0;
+
+	loop_fd = find_loop(image_fd, device);
+	if (loop_fd == -ENOENT)
+		r = attach_loop(image_fd, device, &loop_fd);
+	else if (loop_fd < 0)
+		r = loop_fd;
+	if (r < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, -r, place, "cannot have a loop device");
+	return mount_new_ext4(device, attributes, place, retmount_fd, fault);
+}
+
 int mount_new_image(const struct mount_image *options, uint32_t attributes, const char *place, int *retmount_fd,
 	struct fault *fault)
 {
-	_cleanup_(fd_closep) int image_fd = -EBADF, loop_fd = -EBADF, mount_fd = -EBADF;
-	char device[32];
+	_cleanup_(fd_closep) int image_fd = -EBADF, mount_fd = -EBADF;
+	char self[40];
 	int r;
 
 	r = make_file(options, &image_fd);
@@ -181,15 +248,27 @@ int mount_new_image(const struct mount_image *options, uint32_t attributes, cons
 	r = make_filesystem(options, image_fd, place, fault);
 	if (r < 0)
 		return r;
-	r = attach_loop(image_fd, device, &loop_fd);
-	if (r < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, -r, place, "cannot have a loop device");
-	r = mount_new_ext4(device, attributes, place, &mount_fd, fault);
-	if (r < 0)
-		return r;
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", image_fd);
+	if (linkat(AT_FDCWD, self, options->folder_fd, options->name, AT_SYMLINK_FOLLOW) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot give its file a name");
+	r = mount_file(image_fd, attributes, place, &mount_fd, fault);
 	/* an entry that nobody needs, and that a copy of the tree would show */
-	if (unlinkat(mount_fd, "lost+found", AT_REMOVEDIR) < 0 && errno != ENOENT)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot clear the new filesystem");
+	if (r == 0 && unlinkat(mount_fd, "lost+found", AT_REMOVEDIR) < 0 && errno != ENOENT)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot clear the new filesystem");
+	if (r < 0) {
+		(void)unlinkat(options->folder_fd, options->name, 0);
+		return r;
+	}
 	*retmount_fd = steal_fd(mount_fd);
 	return 0;
+}
+
+int mount_image_again(int folder_fd, const char *name, uint32_t attributes, const char *place, int *retmount_fd,
+	struct fault *fault)
+{
+	_cleanup_(fd_closep) int image_fd = openat(folder_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+
+	if (image_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot open its file");
+	return mount_file(image_fd, attributes, place, retmount_fd, fault);
 }

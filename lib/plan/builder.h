@@ -140,6 +140,8 @@ int plan_canonical(const char *path, char ret[PATH_MAX]);
 
 /* enforcement.c */
 void enforcement_add(struct plan_builder *builder, const struct enforcement *entry);
+/* One more place for which a promise of this name must hold: what is weakest counts, and what holds each is told. */
+void enforcement_add_place(struct plan_builder *builder, const struct enforcement *entry);
 /* After everything was added: waivers are matched, what is required and not enforced is refused. */
 int enforcement_settle(struct plan_builder *builder, abox_error **reterr);
 const char *enforcement_status_name(const struct enforcement *entry);

@@ -52,6 +52,28 @@ static struct enforcement *find(struct plan_builder *builder, const char *name)
 	return NULL;
 }
 
+static const char *joined(struct plan_builder *builder, const char *first, const char *second)
+{
+	if (!first || !second || strcmp(first, second) == 0)
+		return first ? first : second;
+	return builder_text(builder, "%s; %s", first, second);
+}
+
+void enforcement_add_place(struct plan_builder *builder, const struct enforcement *entry)
+{
+	struct enforcement *there = find(builder, entry->name);
+
+	if (!there) {
+		enforcement_add(builder, entry);
+		return;
+	}
+	there->by = joined(builder, there->by, entry->by);
+	there->detail = joined(builder, there->detail, entry->detail);
+	there->remedy = joined(builder, there->remedy, entry->remedy);
+	there->status = MAX(there->status, entry->status);
+	there->required = there->required || entry->required;
+}
+
 static int apply_waivers(struct plan_builder *builder, abox_error **reterr)
 {
 	size_t n = spec_count(builder->spec, "/waive");

@@ -106,6 +106,16 @@ static int build_machine(struct plan_builder *builder)
 	return 0;
 }
 
+/* Beside what the places that lie elsewhere have (mounts.c, workspace.c). */
+static void add_scratch(struct plan_builder *builder, const char *name, const char *pointer)
+{
+	enforcement_add_place(builder,
+		&(struct enforcement){ .name = name,
+			.pointer = pointer,
+			.by = "kernel: one tmpfs for every writable place",
+			.required = spec_written(builder->spec, "%s", pointer) });
+}
+
 int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 {
 	struct flat_limits *limits = &builder->flat.limits;
@@ -117,8 +127,10 @@ int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 	limits->grace_usec = limit(builder, "/grace");
 	limits->output_bytes = limit(builder, "/limits/output");
 	limits->output_written = spec_written(builder->spec, "/limits/output");
-	limits->disk_bytes = limit(builder, "/limits/disk");
-	limits->inodes = limit(builder, "/limits/inodes");
+	if (!limits->disk_bytes) /* else a workspace has less left */
+		limits->disk_bytes = limit(builder, "/limits/disk");
+	if (!limits->inodes)
+		limits->inodes = limit(builder, "/limits/inodes");
 	limits->open_files = (uint32_t)limit(builder, "/limits/open_files");
 	if (limits->wall_usec)
 		add(builder, "limits.wall", "/limits/wall", "keeper");
@@ -126,8 +138,8 @@ int plan_build_limits(struct plan_builder *builder, abox_error **reterr)
 		add(builder, "limits.idle", "/limits/idle", "keeper");
 	add(builder, "limits.output", "/limits/output",
 		"library and keeper: captured, copied and spooled streams");
-	add(builder, "limits.disk", "/limits/disk", "kernel: one tmpfs for every writable place");
-	add(builder, "limits.inodes", "/limits/inodes", "kernel: one tmpfs for every writable place");
+	add_scratch(builder, "limits.disk", "/limits/disk");
+	add_scratch(builder, "limits.inodes", "/limits/inodes");
 	add(builder, "limits.open_files", "/limits/open_files", "kernel: RLIMIT_NOFILE of each process");
 	if (builder->wall == PLAN_MICROVM)
 		return build_machine(builder);

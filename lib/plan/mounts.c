@@ -78,14 +78,15 @@ static void unlimited_place(struct plan_builder *builder, const char *target)
 {
 	const char *detail = builder_text(
 		builder, "%s is a folder of the host that is written directly, without a quota", target);
+	const char *by = builder_text(builder, "nothing for %s", target);
 
-	enforcement_add(builder, &(struct enforcement){ .name = "limits.disk",
-					 .by = "nothing",
+	enforcement_add_place(builder, &(struct enforcement){ .name = "limits.disk",
+					 .by = by,
 					 .pointer = "/limits/disk",
 					 .status = ENFORCEMENT_NONE,
 					 .required = spec_written(builder->spec, "/limits/disk"),
 					 .detail = detail });
-	enforcement_add(builder, &(struct enforcement){ .name = "limits.inodes", .by = "nothing",
+	enforcement_add_place(builder, &(struct enforcement){ .name = "limits.inodes", .by = by,
 		.pointer = "/limits/inodes", .status = ENFORCEMENT_NONE,
 		.required = spec_written(builder->spec, "/limits/inodes"), .detail = detail });
 }

@@ -62,6 +62,10 @@ struct choice {
 	struct layer_stack stack; /* of a workspace or snapshot: what it shows, for protection */
 	struct stack_views views;
 	bool is_bounded; /* the layer of the box has a filesystem of its own */
+	enum quota_kind quota; /* which, where it has one */
+	const char *why_memory; /* why it is none on the disk; NULL when it is */
+	uint64_t limit_bytes, limit_inodes;
+	bool has_limit; /* the workspace has one of its own */
 	struct text layers; /* elements of a JSON array, uppermost first */
 };
 
@@ -292,6 +296,25 @@ static int check_usable(struct plan_builder *builder, const struct choice *choic
 	return 0;
 }
 
+/* How much the box may add: what the spec says, else what is left of the workspace's own limit, else the default. */
+static int choose_limits(
+	struct plan_builder *builder, struct choice *choice, abox_workspace *workspace, abox_error **reterr)
+{
+	bool can_grow = choice->quota == QUOTA_IMAGE;
+	const struct workspace_record *record = workspace ? &workspace->record : NULL;
+
+	choice->limit_bytes = spec_u64(builder->spec, "/limits/disk");
+	choice->limit_inodes = spec_u64(builder->spec, "/limits/inodes");
+	if (!record || (!record->limit_bytes && !record->limit_inodes))
+		return 0;
+	if (can_grow && record->limit_bytes && !spec_written(builder->spec, "/limits/disk"))
+		choice->limit_bytes = record->limit_bytes;
+	if (can_grow && record->limit_inodes && !spec_written(builder->spec, "/limits/inodes"))
+		choice->limit_inodes = record->limit_inodes;
+	choice->has_limit = true;
+	return quota_left(workspace, true, &choice->limit_bytes, &choice->limit_inodes, reterr);
+}
+
 static int open_stored(struct plan_builder *builder, struct choice *choice, abox_error **reterr)
 {
 	_cleanup_(workspace_unrefp) abox_workspace *workspace = NULL;
@@ -305,6 +328,9 @@ static int open_stored(struct plan_builder *builder, struct choice *choice, abox
 		return r;
 	if (choice->kind == SPEC_SOURCE_WORKSPACE) {
 		r = abox_workspace_open(id, &workspace, reterr);
+		/* what a killed box has left is taken in by whoever comes next (workspace/quota.h) */
+		if (r >= 0 && quota_is_left(workspace))
+			r = workspace_lock(workspace, WORKSPACE_SHARED, 0, reterr);
 		if (r < 0)
 			return r;
 		choice->id = builder_text(builder, "%s", workspace->record.id);
@@ -331,6 +357,8 @@ static int open_stored(struct plan_builder *builder, struct choice *choice, abox
 	}
 	if (r >= 0)
 		r = check_usable(builder, choice, workspace, reterr);
+	if (r >= 0 && !found)
+		r = choose_limits(builder, choice, workspace, reterr);
 	if (r >= 0)
 		r = workspace_open_stack(workspace, found, &choice->stack, reterr);
 	return r < 0 ? r : stack_views_init(&choice->stack, &choice->views);
@@ -338,46 +366,73 @@ static int open_stored(struct plan_builder *builder, struct choice *choice, abox
 
 /* -- in the tree of the box -- */
 
-static void unlimited(struct plan_builder *builder, const char *detail)
+static bool is_limited(const struct plan_builder *builder)
+{
+	return spec_written(builder->spec, "/limits/disk") || spec_written(builder->spec, "/limits/inodes");
+}
+
+static void add_limits(struct plan_builder *builder, const struct enforcement *entry)
 {
 	static const char *const names[] = { "limits.disk", "limits.inodes" };
 	static const char *const keys[] = { "/limits/disk", "/limits/inodes" };
 
-	for (size_t i = 0; i < ELEMENTSOF(names); i++)
-		enforcement_add(builder, &(struct enforcement){ .name = names[i],
-						 .by = "nothing",
-						 .pointer = keys[i],
-						 .status = ENFORCEMENT_NONE,
-						 .required = spec_written(builder->spec, "%s", keys[i]),
-						 .detail = detail });
+	for (size_t i = 0; i < ELEMENTSOF(names); i++) {
+		struct enforcement place = *entry;
+
+		place.name = names[i];
+		place.pointer = keys[i];
+		place.required = spec_written(builder->spec, "%s", keys[i]);
+		enforcement_add_place(builder, &place);
+	}
 }
 
-/* A limit that was written bounds the layer of the box, where there are layers. */
+static void unlimited(struct plan_builder *builder, const char *detail, const char *remedy)
+{
+	add_limits(builder, &(struct enforcement){ .by = "nothing for /workspace",
+				    .status = ENFORCEMENT_NONE,
+				    .detail = detail,
+				    .remedy = remedy });
+}
+
+/*
+ * The layer of the box, where there are layers: by a filesystem on the disk whether a limit was written or not, in memory
+ * where one was asked for.
+ */
 static bool wants_bound(const struct plan_builder *builder, const struct choice *choice)
 {
 	return choice->mode != SPEC_WORKSPACE_DIRECT && !choice->is_whole && builder->facts->overlay &&
-	       (spec_written(builder->spec, "/limits/disk") || spec_written(builder->spec, "/limits/inodes"));
+	       (choice->quota == QUOTA_IMAGE || choice->has_limit || is_limited(builder));
 }
 
-static void tell_bounded(struct plan_builder *builder)
+static void tell_bounded(struct plan_builder *builder, const struct choice *choice)
 {
-	static const char *const names[] = { "limits.disk", "limits.inodes" };
-	static const char *const keys[] = { "/limits/disk", "/limits/inodes" };
-	const char *why;
-	enum quota_kind kind = quota_kind_here(&why);
-	const char *by = kind == QUOTA_IMAGE    ? "kernel: an ext4 of its own for /workspace, on a loop device"
-			 : kind == QUOTA_MEMORY ? "kernel: a tmpfs of its own for /workspace"
-						: "kernel: one tmpfs for every writable place, also /workspace";
+	static const char *const by[] = {
+		[QUOTA_GUEST] = "kernel: one tmpfs for every writable place",
+		[QUOTA_MEMORY] = "kernel: a tmpfs of its own for /workspace",
+		[QUOTA_IMAGE] = "kernel: an ext4 of its own for /workspace, on a loop device",
+	};
+	bool is_lost = choice->quota != QUOTA_IMAGE;
 
-	for (size_t i = 0; i < ELEMENTSOF(names); i++)
-		enforcement_add(builder, &(struct enforcement){
-			.name = names[i],
-			.by = by,
-			.pointer = keys[i],
-			.required = spec_written(builder->spec, "%s", keys[i]),
-			.detail = builder_text(builder,
-				"what survives is copied into the workspace at the end; it is lost when every process of the box is killed%s%s",
-				why ? "; in memory: " : "", why ? why : "") });
+	add_limits(builder, &(struct enforcement){
+		.by = by[choice->quota],
+		.detail = builder_text(builder, "what survives of /workspace is copied into the workspace at the end%s%s%s",
+			is_lost ? "; it is lost when every process of the box is killed; in memory: " : "",
+			is_lost ? choice->why_memory : "",
+			choice->has_limit ? "; no more than is left of the workspace's own limit" : "") });
+}
+
+static void tell_unbounded(struct plan_builder *builder, const struct choice *choice)
+{
+	if (choice->mode == SPEC_WORKSPACE_DIRECT)
+		unlimited(builder, "/workspace is a folder of the host that is written directly, without a quota", NULL);
+	else if (choice->is_whole || !builder->facts->overlay)
+		unlimited(builder, "/workspace is a whole copy on a disk of the host, without a quota", NULL);
+	else
+		unlimited(builder,
+			builder_text(builder,
+				"the layer of the workspace lies on a disk of the host, without a quota: %s",
+				choice->why_memory),
+			"write the limit, and the layer is bounded in memory");
 }
 
 static void put_overlay(struct plan_builder *builder, int32_t source)
@@ -411,10 +466,10 @@ static void put_in_memory(struct plan_builder *builder, struct choice *choice)
 	add_layer(choice, "folder", choice->path);
 }
 
-static void put_direct(struct plan_builder *builder, struct choice *choice)
+static void put_direct(struct plan_builder *builder, const struct choice *choice)
 {
 	builder_bind(builder, folder_source(builder, choice), WORKSPACE, 0);
-	unlimited(builder, "/workspace is a folder of the host that is written directly, without a quota");
+	tell_unbounded(builder, choice);
 }
 
 static int put_stored(struct plan_builder *builder, struct choice *choice, abox_error **reterr)
@@ -429,18 +484,17 @@ static int put_stored(struct plan_builder *builder, struct choice *choice, abox_
 				SPEC_UID_AGENT),
 			"leave \"user\" out, or start the box as the owner of the files");
 	source.path = choice->base ? choice->base : WORKSPACE;
-	if (choice->is_bounded && quota_kind_here(NULL) == QUOTA_GUEST)
+	if (choice->is_bounded && choice->quota == QUOTA_GUEST) {
 		put_overlay(builder, builder_source(builder, &source));
-	else
+		builder->flat.limits.disk_bytes = choice->limit_bytes;
+		builder->flat.limits.inodes = choice->limit_inodes;
+	} else {
 		builder_bind(builder, builder_source(builder, &source), WORKSPACE, 0);
-	if (choice->is_bounded) {
-		tell_bounded(builder);
-		return 0;
 	}
-	unlimited(builder,
-		choice->mode == SPEC_WORKSPACE_DIRECT
-			? "/workspace is a folder of the host that is written directly, without a quota"
-			: "the layer of the workspace lies on a disk of the host, without a quota");
+	if (choice->is_bounded)
+		tell_bounded(builder, choice);
+	else
+		tell_unbounded(builder, choice);
 	return 0;
 }
 
@@ -576,9 +630,9 @@ static int make_order(struct plan_builder *builder, struct choice *choice, bool 
 	if (is_stored)
 		add_mask(builder, &text);
 	if (choice->is_bounded)
-		text_printf(&text, ",\"quota\":{\"bytes\":%llu,\"inodes\":%llu}",
-			(unsigned long long)spec_u64(builder->spec, "/limits/disk"),
-			(unsigned long long)spec_u64(builder->spec, "/limits/inodes"));
+		text_printf(&text, ",\"quota\":{\"bytes\":%llu,\"inodes\":%llu,\"written\":%s,\"by\":\"%s\"}",
+			(unsigned long long)choice->limit_bytes, (unsigned long long)choice->limit_inodes,
+			is_limited(builder) ? "true" : "false", quota_kind_word(choice->quota));
 	text_printf(
 		&text, ",\"ttl_usec\":%llu,\"secrets\":%zu}", (unsigned long long)ttl, builder->n_secrets);
 	if (choice->layers.failed)
@@ -625,6 +679,8 @@ int plan_build_workspace(struct plan_builder *builder, abox_error **reterr)
 	int r = 0;
 
 	choose_actions(builder, &choice);
+	choice.quota = quota_kind_here(&choice.why_memory);
+	(void)choose_limits(builder, &choice, NULL, NULL);
 	if (choice.kind == SPEC_SOURCE_DIR)
 		r = open_folder(builder, &choice, reterr);
 	else if (choice.kind == SPEC_SOURCE_TAR)

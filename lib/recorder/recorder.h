@@ -39,6 +39,7 @@ int keeping_read_order(struct keeping *keeping, int order_fd, abox_error **reter
 struct opened {
 	struct layer_stack stack;
 	size_t n_masks; /* the lowest layers are such: names that are protected and not there */
+	bool base_is_shown; /* the folder of the host is a mount with the box's ids, attached nowhere */
 	int mount_fd; /* -EBADF: whoever attaches it makes the mount from the paths */
 };
 #define OPENED_INIT ((struct opened){ .stack = LAYER_STACK_INIT, .mount_fd = -EBADF })

@@ -121,6 +121,16 @@ static const struct json *quota_of(const struct keeping *keeping)
 	return json_member(keeping->order, "quota");
 }
 
+static uint64_t quota_number(const struct keeping *keeping, const char *name)
+{
+	return (uint64_t)json_number(json_member(quota_of(keeping), name));
+}
+
+static enum quota_kind quota_kind_of(const struct keeping *keeping)
+{
+	return quota_kind_of_word(json_text(json_member(quota_of(keeping), "by")));
+}
+
 static const char *order_text(const struct keeping *keeping, const char *name)
 {
 	return json_text(json_member(keeping->order, name));
@@ -201,9 +211,11 @@ static int make(struct keeping *keeping, abox_error **reterr)
 								     : order_text(keeping, "path");
 	options.task = keeping->task[0] ? keeping->task : NULL;
 	options.ttl_usec = BRIEF_TTL_USEC;
-	/* what comes in counts as what is written */
-	options.max_bytes = (uint64_t)json_number(json_member(quota_of(keeping), "bytes"));
-	options.max_files = (uint64_t)json_number(json_member(quota_of(keeping), "inodes"));
+	/* What comes in counts as what is written, where somebody has said how much that may be. */
+	if (json_truth(json_member(quota_of(keeping), "written"))) {
+		options.max_bytes = options.limit_bytes = quota_number(keeping, "bytes");
+		options.max_files = options.limit_files = quota_number(keeping, "inodes");
+	}
 	keeping->is_brief = true;
 	if (options.source_kind == ABOX_SOURCE_SNAPSHOT) /* as what it comes from */
 		return abox_workspace_create(&options, &keeping->workspace, reterr);
@@ -276,16 +288,22 @@ static int show_to_box(const struct layer_stack *stack, int *fd, uint32_t flags,
 	return 0;
 }
 
-static int show_base(const struct keeping *keeping, struct layer_stack *stack, abox_error **reterr)
+static int show_base(const struct keeping *keeping, struct opened *opened, abox_error **reterr)
 {
+	struct layer_stack *stack = &opened->stack;
+	int *fd, before, r;
+
 	if (!layer_process_is_root())
 		return 0;
 	if (workspace_mode(keeping->workspace) == WORKSPACE_DIRECT)
 		return show_to_box(stack, &stack->top_fd, MOUNT_NOSUID | MOUNT_NODEV, reterr);
 	if (!stack->base_is_host)
 		return 0;
-	return show_to_box(stack, &stack->lower_fds[stack->n_lowers - 1],
-		MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV, reterr);
+	fd = &stack->lower_fds[stack->n_lowers - 1];
+	before = *fd;
+	r = show_to_box(stack, fd, MOUNT_READONLY | MOUNT_NOSUID | MOUNT_NODEV, reterr);
+	opened->base_is_shown = *fd != before;
+	return r;
 }
 
 static int move_to_place(int *fd, const char *path)
@@ -303,22 +321,60 @@ static int move_to_place(int *fd, const char *path)
 	return 0;
 }
 
-/* The layers again, in a mount namespace in which the base is attached where it lies, shown as the box's. */
-static int reopen_layers(
-	struct layer_stack *stack, const struct layer_paths *paths, size_t base, const char *base_path)
-{
-	_cleanup_(fd_closep) int place_fd = open(base_path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	int r = place_fd < 0 ? -errno : 0;
+/* What a mount that is attached nowhere has put into the stack. */
+struct detached {
+	size_t base;		/* which lower layer is the folder of the host, shown as the box's */
+	const char *base_path;	/* NULL: it is shown as it is */
+	const struct quota *quota; /* NULL: the upper layer is one of the store */
+};
 
-	if (r == 0 && mount_attach(stack->lower_fds[base], place_fd, base_path, NULL) < 0)
-		r = -EINVAL;
-	if (r == 0)
-		r = move_to_place(&stack->top_fd, paths->top);
+/* The layers that are attached, as paths. That of a detached one cannot be told, and is known. */
+static int attached_paths(const struct keeping *keeping, const struct layer_stack *stack,
+	const struct detached *detached, struct layer_paths *ret)
+{
+	struct layer_stack attached = *stack;
+	int r;
+
+	attached.lower_fds = calloc(stack->n_lowers + 1, sizeof(int));
+	if (!attached.lower_fds)
+		return ABOX_E_MEMORY;
+	memcpy(attached.lower_fds, stack->lower_fds, stack->n_lowers * sizeof(int));
+	if (detached->base_path)
+		attached.lower_fds[detached->base] = keeping->workspace->home_fd;
+	if (detached->quota)
+		attached.top_fd = attached.work_fd = -EBADF;
+	r = layer_stack_paths(&attached, ret, NULL);
+	free(attached.lower_fds);
+	return r;
+}
+
+static int attach_base(const struct layer_stack *stack, const struct detached *detached, struct fault *fault)
+{
+	_cleanup_(fd_closep) int place_fd =
+		open(detached->base_path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (place_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, detached->base_path, "cannot be opened");
+	return mount_attach(stack->lower_fds[detached->base], place_fd, detached->base_path, fault);
+}
+
+/* The layers again, in a mount namespace in which all of them are attached: the base where it lies. */
+static int reopen_layers(const struct keeping *keeping, struct layer_stack *stack, struct layer_paths *paths,
+	const struct detached *detached, struct fault *fault)
+{
+	int r = detached->base_path ? attach_base(stack, detached, fault) : 0;
+
+	if (r == 0 && detached->quota)
+		r = quota_attach(keeping->workspace, detached->quota, &paths->top, &paths->work, fault);
+	if (r < 0)
+		return r;
+	r = move_to_place(&stack->top_fd, paths->top);
 	if (r == 0)
 		r = move_to_place(&stack->work_fd, paths->work);
 	for (size_t i = 0; r == 0 && i < stack->n_lowers; i++)
-		r = move_to_place(&stack->lower_fds[i], i == base ? base_path : paths->lowers[i]);
-	return r;
+		r = move_to_place(&stack->lower_fds[i],
+			detached->base_path && i == detached->base ? detached->base_path : paths->lowers[i]);
+	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, "workspace", "its layers cannot be opened once more") : 0;
 }
 
 /*
@@ -328,26 +384,23 @@ static int reopen_layers(
 static int mount_attached(
 	struct keeping *keeping, struct opened *opened, uint32_t overlay_flags, struct fault *fault)
 {
-	const char *base_path = workspace_base(keeping->workspace)->path;
 	_cleanup_(fd_closep) int host_fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
 	_cleanup_(layer_paths_clear) struct layer_paths paths = { 0 };
 	struct layer_stack *stack = &opened->stack;
-	size_t base = stack->n_lowers - 1 - opened->n_masks;
-	int base_fd = stack->lower_fds[base], r;
+	struct detached detached = {
+		.base = stack->n_lowers - 1 - opened->n_masks,
+		.base_path = opened->base_is_shown ? workspace_base(keeping->workspace)->path : NULL,
+		.quota = keeping->quota.mount_fd >= 0 ? &keeping->quota : NULL,
+	};
+	int r;
 
-	stack->lower_fds[base] = stack->top_fd; /* that of a detached mount cannot be told, and is known */
-	r = layer_stack_paths(stack, &paths, NULL);
-	stack->lower_fds[base] = base_fd;
+	r = attached_paths(keeping, stack, &detached, &paths);
 	if (r < 0 || host_fd < 0 || unshare(CLONE_NEWNS) < 0)
 		return fault->code;
 	fault_init(fault, STAGE);
 	r = mount_make_private(fault);
-	if (r == 0) {
-		r = reopen_layers(stack, &paths, base, base_path);
-		if (r < 0)
-			fault_set(
-				fault, ABOX_E_SYSTEM, -r, base_path, "the layers cannot be opened once more");
-	}
+	if (r == 0)
+		r = reopen_layers(keeping, stack, &paths, &detached, fault);
 	if (r == 0)
 		r = layer_stack_mount(
 			stack, overlay_flags, MOUNT_NOSUID | MOUNT_NODEV, &opened->mount_fd, fault);
@@ -369,7 +422,7 @@ static int mount_as_root(struct keeping *keeping, struct opened *opened, abox_er
 	}
 	fault_init(&fault, STAGE);
 	r = layer_stack_mount(stack, flags, MOUNT_NOSUID | MOUNT_NODEV, &opened->mount_fd, &fault);
-	if (r < 0 && fault.sys_errno == EINVAL && stack->base_is_host)
+	if (r < 0 && fault.sys_errno == EINVAL && (opened->base_is_shown || keeping->quota.mount_fd >= 0))
 		r = mount_attached(keeping, opened, flags, &fault);
 	return r < 0 ? error_remedy(reterr, error_from_fault(reterr, &fault), "use mode \"copy\"") : 0;
 }
@@ -443,12 +496,15 @@ static int mask_one(const struct layer_ids *ids, int mask_fd, const struct json 
 /* The guest of a plain user makes the bounded layer itself, above what is mounted here. */
 static int bound_layer(struct keeping *keeping, struct opened *opened, abox_error **reterr)
 {
-	const struct json *quota = quota_of(keeping);
+	uint64_t bytes = quota_number(keeping, "bytes"), inodes = quota_number(keeping, "inodes");
+	int r;
 
-	if (!quota || quota_kind_here(NULL) == QUOTA_GUEST)
+	if (!quota_of(keeping) || quota_kind_of(keeping) == QUOTA_GUEST)
 		return 0;
-	return quota_open(keeping->workspace, (uint64_t)json_number(json_member(quota, "bytes")),
-		(uint64_t)json_number(json_member(quota, "inodes")), &opened->stack, &keeping->quota, reterr);
+	r = quota_left(keeping->workspace, false, &bytes, &inodes, reterr);
+	return r < 0 ? r
+		     : quota_open(keeping->workspace, quota_kind_of(keeping), bytes, inodes, &opened->stack,
+			       &keeping->quota, reterr);
 }
 
 /* Names that are protected and not there come from a layer below everything else, where no change shows them.
@@ -498,7 +554,7 @@ int keeping_begin(struct keeping *keeping, struct opened *ret, abox_error **rete
 	if (r >= 0)
 		r = workspace_open_stack(keeping->workspace, NULL, &opened.stack, reterr);
 	if (r >= 0)
-		r = show_base(keeping, &opened.stack, reterr);
+		r = show_base(keeping, &opened, reterr);
 	if (r >= 0)
 		r = bound_layer(keeping, &opened, reterr);
 	if (r >= 0)
@@ -781,12 +837,17 @@ static int take_bounded(struct settling *settling, abox_error **reterr)
 	struct keeping *keeping = settling->keeping;
 	int r;
 
-	if (!quota_of(keeping) || settling->is_unborn || strcmp(settling->action, "discard") == 0)
+	if (!quota_of(keeping) || strcmp(settling->action, "discard") == 0)
 		return 0;
+	if (settling->is_unborn)
+		return quota_is_there(keeping->workspace) ? quota_drop(keeping->workspace, reterr) : 0;
+	/* What a killed box left in an image is in the live layer since the workspace was locked. */
+	if (keeping->quota.upper_fd < 0 && quota_kind_of(keeping) == QUOTA_IMAGE)
+		return workspace_check_trusted(keeping->workspace, reterr);
 	if (keeping->quota.upper_fd < 0)
 		return error_set(reterr, ABOX_E_DAMAGED, STAGE, keeping->box,
 			"what it wrote lay in a bounded layer, and has gone with the processes that held it");
-	r = workspace_replace_live(keeping->workspace, keeping->quota.upper_fd, reterr);
+	r = workspace_replace_live(keeping->workspace, keeping->quota.upper_fd, false, reterr);
 	quota_clear(&keeping->quota);
 	return r;
 }
@@ -813,7 +874,7 @@ int keeping_settle(
 	/* After a discard of a workspace that was made for the box there is none any more. */
 	if (r < 0 || !keeping->is_brief || strcmp(settling.outcome, "kept") == 0 ||
 		strcmp(settling.outcome, "snapshot") == 0) {
-		if (r < 0)
+		if (r < 0 && !quota_is_there(keeping->workspace))
 			(void)workspace_end_use(keeping->workspace, NULL);
 		(void)set_ttl(keeping, NULL);
 		(void)unlinkat(keeping->workspace->dir_fd, USER_FILE, 0);

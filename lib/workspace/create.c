@@ -364,6 +364,12 @@ static int check_options(const struct abox_workspace_options *options, abox_erro
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "mode", "only a folder can be used directly");
 	if ((options->flags & ABOX_WORKSPACE_NO_OVERLAY) && options->mode != ABOX_WORKSPACE_COPY)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "flags", "without overlay the mode is copy");
+	if (MAX(options->limit_bytes, options->limit_files) > INT64_MAX)
+		return error_set(reterr, ABOX_E_INVALID, STAGE, "limit_bytes", "too large");
+	if ((options->limit_bytes || options->limit_files) &&
+		(options->mode == ABOX_WORKSPACE_DIRECT || (options->flags & ABOX_WORKSPACE_NO_OVERLAY)))
+		return error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, "limit_bytes",
+			"without overlay there is no layer that could be bounded");
 	return workspace_check_new(options->name, options->task, options->ttl_usec, reterr);
 }
 
@@ -393,6 +399,8 @@ int abox_workspace_create(
 	r = record_begin(&record, options->name, options->task, options->ttl_usec, reterr);
 	if (r < 0)
 		return r;
+	record.limit_bytes = options->limit_bytes;
+	record.limit_inodes = options->limit_files;
 	if (options->source_kind == ABOX_SOURCE_EMPTY)
 		return create_empty(options, home_fd, &record, ret, reterr);
 	if (options->source_kind == ABOX_SOURCE_TAR)

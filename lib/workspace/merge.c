@@ -351,3 +351,15 @@ int workspace_merge(abox_workspace *workspace, abox_error **reterr)
 	n = choose(&chain);
 	return n < 2 ? 0 : replace_chain(workspace, &chain, n, reterr);
 }
+
+int workspace_merge_newest(abox_workspace *workspace, size_t n, abox_error **reterr)
+{
+	_cleanup_(layer_chain_clear) struct layer_chain chain = {0};
+	int r;
+
+	r = layer_chain_read(
+		workspace->home_fd, workspace->record.parent, workspace->record.flavour, &chain, reterr);
+	if (r < 0)
+		return r;
+	return n < 2 || n > chain.n ? 0 : replace_chain(workspace, &chain, n, reterr);
+}

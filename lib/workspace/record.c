@@ -211,6 +211,7 @@ int workspace_record_to_json(const struct workspace_record *record, struct json 
 	put(&writer, "base", base_to_json(&record->base));
 	put_text(&writer, "live", record->live);
 	put_text(&writer, "parent", record->parent);
+	put_text(&writer, "inherited", record->inherited);
 	put_text(&writer, "head", record->head);
 	put_text(&writer, "unsynced_since_boot", record->boot);
 	put_bound(&writer, "limit_bytes", record->limit_bytes);
@@ -484,6 +485,7 @@ int workspace_record_parse(const char *text, size_t len, struct workspace_record
 	get_base(&reader, &record.base);
 	get_id(&reader, "live", record.mode != WORKSPACE_DIRECT, record.live);
 	get_id(&reader, "parent", false, record.parent);
+	get_id(&reader, "inherited", false, record.inherited);
 	get_id(&reader, "head", false, record.head);
 	if (get_text(&reader, "unsynced_since_boot"))
 		strncpy(record.boot, get_text(&reader, "unsynced_since_boot"), sizeof(record.boot) - 1);

@@ -44,6 +44,7 @@ struct workspace_record {
 	struct workspace_base base;
 	char live[STORE_ID_BYTES];	/* layer; "" in mode direct */
 	char parent[STORE_ID_BYTES];	/* layer below the live one; "" for none (then the folder of the host, if any) */
+	char inherited[STORE_ID_BYTES];	/* layer that a fork began above: it and what is below is not counted; "" for none */
 	char head[STORE_ID_BYTES];	/* snapshot that the live layer lies above; "" for none */
 	char boot[64];			/* the machine's life in which the live layer was written without sync; "" for none */
 	uint64_t limit_bytes, limit_inodes;	/* 0: none */

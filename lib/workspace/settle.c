@@ -169,7 +169,7 @@ int workspace_settle(abox_workspace *workspace, const struct settle_policy *poli
 		*ret = result;
 		return discard(workspace, policy->is_brief, reterr);
 	}
-	r = workspace_check_trusted(&workspace->record, reterr);
+	r = workspace_check_trusted(workspace, reterr);
 	if (r >= 0)
 		r = prune(workspace, policy, &result.n_pruned, reterr);
 	if (r >= 0)

@@ -156,7 +156,7 @@ static int seal_and_freeze(abox_workspace *workspace, const struct abox_snapshot
 	struct layer_record layer;
 	int r;
 
-	r = workspace_check_trusted(next, reterr);
+	r = workspace_check_trusted(workspace, reterr);
 	if (r < 0)
 		return r;
 	layer_fd = layer_open(workspace->home_fd, next->live, reterr);
@@ -229,7 +229,7 @@ int workspace_push(abox_workspace *workspace, abox_error **reterr)
 	return r;
 }
 
-int workspace_replace_live(abox_workspace *workspace, int upper_fd, abox_error **reterr)
+int workspace_replace_live(abox_workspace *workspace, int upper_fd, bool unsettled, abox_error **reterr)
 {
 	struct tree_copy copy = {
 		.flags = TREE_COPY_LAYER, .flavour = workspace->record.flavour, .ids = workspace->record.ids};
@@ -259,7 +259,8 @@ int workspace_replace_live(abox_workspace *workspace, int upper_fd, abox_error *
 		return r;
 	memcpy(old, next.live, STORE_ID_BYTES);
 	memcpy(next.live, build.id, STORE_ID_BYTES);
-	next.boot[0] = 0;
+	if (!unsettled)
+		next.boot[0] = 0;
 	r = workspace_commit(workspace, &next, reterr);
 	if (r < 0)
 		return r;
@@ -374,6 +375,9 @@ static int fork_record(const abox_workspace *origin, const struct snapshot_recor
 	memcpy(record.base.snapshot, snapshot->id, STORE_ID_BYTES);
 	memcpy(record.head, snapshot->id, STORE_ID_BYTES);
 	memcpy(record.parent, snapshot->layer, STORE_ID_BYTES);
+	memcpy(record.inherited, snapshot->layer, STORE_ID_BYTES);
+	record.limit_bytes = options->limit_bytes;
+	record.limit_inodes = options->limit_files;
 	*ret = record;
 	record = (struct workspace_record){0};
 	return 0;
@@ -468,12 +472,17 @@ static int fork_snapshot(abox_workspace *origin, const char *snapshot,
 	return r;
 }
 
-static int check_fork_options(const struct abox_workspace_options *options, abox_error **reterr)
+static int check_fork_options(const abox_workspace *origin, const struct abox_workspace_options *options, abox_error **reterr)
 {
 	if (options->size < sizeof(*options))
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "size", "the options were not initialised");
 	if (options->flags)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, "flags", "a fork is as what it comes from");
+	if (MAX(options->limit_bytes, options->limit_files) > INT64_MAX)
+		return error_set(reterr, ABOX_E_INVALID, STAGE, "limit_bytes", "too large");
+	if (origin->record.is_full && (options->limit_bytes || options->limit_files))
+		return error_set(reterr, ABOX_E_UNSUPPORTED, STAGE, "limit_bytes",
+			"without overlay there is no layer that could be bounded");
 	return workspace_check_new(options->name, options->task, options->ttl_usec, reterr);
 }
 
@@ -487,7 +496,7 @@ int abox_workspace_fork(abox_workspace *origin, const char *snapshot,
 	if (!origin || !ret)
 		return error_set(reterr, ABOX_E_INVALID, STAGE, NULL, "workspace and ret are required");
 	options = options ? options : &defaults;
-	r = check_fork_options(options, reterr);
+	r = check_fork_options(origin, options, reterr);
 	if (r < 0)
 		return r;
 	/* A snapshot does not change: it can be forked while a box has the workspace. */

@@ -44,7 +44,7 @@ int workspace_begin_use(abox_workspace *workspace, abox_error **reterr)
 
 	if (workspace->record.mode == WORKSPACE_DIRECT)
 		return 0;
-	r = workspace_check_trusted(&workspace->record, reterr);
+	r = workspace_check_trusted(workspace, reterr);
 	if (r >= 0)
 		r = home_boot_id(boot, reterr);
 	if (r < 0)

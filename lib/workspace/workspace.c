@@ -23,6 +23,7 @@
 #include "base/strings.h"
 #include "workspace/home.h"
 #include "workspace/layer.h"
+#include "workspace/quota.h"
 #include <agentbox/workspace.h>
 
 #define STAGE ABOX_STAGE_WORKSPACE
@@ -294,8 +295,15 @@ int workspace_lock(
 		workspace->lock_fd = fd_close(workspace->lock_fd);
 		return r;
 	}
+	if (how == WORKSPACE_SHARED && quota_is_left(workspace)) {
+		workspace->lock_fd = fd_close(workspace->lock_fd);
+		return workspace_lock(workspace, WORKSPACE_EXCLUSIVE, timeout_usec, reterr);
+	}
 	workspace->lock = how;
 	workspace->lock_depth = 1;
+	/* Where it fails, whoever needs the live layer is told so (workspace_check_trusted()). */
+	if (quota_is_left(workspace))
+		(void)quota_take_left(workspace, NULL);
 	return 0;
 }
 
@@ -366,8 +374,9 @@ int workspace_open_host_base(const struct workspace_base *base, abox_error **ret
 	return steal_fd(fd);
 }
 
-int workspace_check_trusted(const struct workspace_record *record, abox_error **reterr)
+int workspace_check_boot(const abox_workspace *workspace, abox_error **reterr)
 {
+	const struct workspace_record *record = &workspace->record;
 	char boot[64];
 	int r;
 
@@ -382,6 +391,18 @@ int workspace_check_trusted(const struct workspace_record *record, abox_error **
 		error_set(reterr, ABOX_E_DAMAGED, STAGE, record->id,
 			"it was in use, not yet synced, when the machine went down"),
 		"restore a snapshot");
+}
+
+int workspace_check_trusted(const abox_workspace *workspace, abox_error **reterr)
+{
+	int r = workspace_check_boot(workspace, reterr);
+
+	if (r < 0 || !quota_is_left(workspace))
+		return r;
+	return error_remedy(reterr,
+		error_set(reterr, ABOX_E_DAMAGED, STAGE, workspace->record.id,
+			"what a box has written before it was killed could not be taken into the live layer"),
+		"see that the disk of the store has room for it and try again, or restore a snapshot");
 }
 
 static int stack_add(struct layer_stack *stack, int fd_taken)
@@ -447,7 +468,7 @@ static int stack_add_live(const abox_workspace *workspace, struct layer_stack *s
 	_cleanup_(fd_closep) int layer_fd = -EBADF;
 	int r;
 
-	r = workspace_check_trusted(&workspace->record, reterr);
+	r = workspace_check_trusted(workspace, reterr);
 	if (r < 0)
 		return r;
 	layer_fd = layer_open(workspace->home_fd, workspace->record.live, reterr);
@@ -574,4 +595,21 @@ int abox_workspace_dump(abox_workspace *workspace, char **retjson, abox_error **
 	}
 	r = workspace_record_to_json(&workspace->record, &json);
 	return r < 0 ? r : json_print_new(json, retjson);
+}
+
+int abox_workspace_set_limit(
+	abox_workspace *workspace, uint64_t limit_bytes, uint64_t limit_files, abox_error **reterr)
+{
+	int r;
+
+	if (!workspace)
+		return error_set(reterr, ABOX_E_INVALID, STAGE, NULL, "workspace is required");
+	if (MAX(limit_bytes, limit_files) > INT64_MAX)
+		return error_set(reterr, ABOX_E_INVALID, STAGE, "limit_bytes", "too large");
+	r = workspace_lock(workspace, WORKSPACE_EXCLUSIVE, HOME_LOCK_TIMEOUT_USEC, reterr);
+	if (r < 0)
+		return r;
+	r = quota_set(workspace, limit_bytes, limit_files, reterr);
+	workspace_unlock(workspace);
+	return r;
 }

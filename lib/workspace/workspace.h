@@ -15,6 +15,7 @@ struct abox_workspace {
 	enum workspace_lock lock;
 	unsigned int lock_depth;
 	struct workspace_record record;	/* as last read */
+	char image_of[STORE_ID_BYTES];	/* live layer whose image this handle has opened (quota.h); "" for none */
 };
 
 /* A handle for workspaces/ID. */
@@ -35,7 +36,9 @@ int workspace_begin_new(int home_fd, struct workspace_record *record, int model_
 /* The folder of the host at which base.path leads, when it is still the same. O_PATH. */
 int workspace_open_host_base(const struct workspace_base *base, abox_error **reterr);
 /* ABOX_E_DAMAGED when the live layer was in use without sync when the machine went down. */
-int workspace_check_trusted(const struct workspace_record *record, abox_error **reterr);
+int workspace_check_boot(const abox_workspace *workspace, abox_error **reterr);
+/* The same, and when it is not whole, because what a killed box has written could not be taken in (quota.h). */
+int workspace_check_trusted(const abox_workspace *workspace, abox_error **reterr);
 /* Reads the record again: ABOX_E_NOT_FOUND when the workspace was removed. */
 int workspace_refresh(abox_workspace *workspace, abox_error **reterr);
 /* Calls fn for each workspace of the store; one that cannot be read is counted in *retn_unreadable (may be NULL). A
@@ -48,6 +51,8 @@ int workspace_open_chain(abox_workspace *workspace, const char *top, struct laye
 int workspace_reset_whole(abox_workspace *workspace, abox_error **reterr);
 /* Merges the newest layers of a chain that has become long. Locked exclusively. 0 also when there is nothing to do. */
 int workspace_merge(abox_workspace *workspace, abox_error **reterr);
+/* The n newest layers below the live one become one, as above. */
+int workspace_merge_newest(abox_workspace *workspace, size_t n, abox_error **reterr);
 /* Removes what nothing leads to any more. The lock of the store is not held. */
 void workspace_tidy(int home_fd);
 /* Moves the workspace to the trash. Locked exclusively, and so is the store. */

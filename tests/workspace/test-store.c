@@ -741,7 +741,7 @@ static void elsewhere_body(struct scene *scene)
 	layer_stack_clear(&stack);
 	CALL(scene, workspace_open_stack(other, NULL, &stack, &error));
 	fd = openat(stack.top_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	CALL(scene, workspace_replace_live(workspace, fd, &error));
+	CALL(scene, workspace_replace_live(workspace, fd, false, &error));
 	layer_stack_clear(&stack);
 	workspace_unlock(workspace);
 	CHECK(scene, has_line(workspace, NULL, "before 100644 1 b", true));
