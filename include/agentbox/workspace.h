@@ -152,10 +152,10 @@ ABOX_API int abox_workspace_tree(char **retjson, abox_error **reterr);
  * abox_workspace_set_limit() - how much a workspace may hold beside what it began with
  * @workspace:    borrowed; no box may have it in use
  * @limit_bytes:  0: no limit
- * @limit_files:  files, folders and deletions; 0: no limit
+ * @limit_files:  files and folders; 0: no limit
  * @reterr:       may be NULL
  *
- * What counts is what its layers hold, up to the snapshot that a fork came from. A box that uses the workspace gets what
+ * What counts is what each snapshot has added, and what has come since; of a fork, not what its parent had. A box that uses the workspace gets what
  * is left of it, or less where its spec says so, and is refused with ABOX_E_NOSPACE when nothing is left; inside, what
  * does not fit is answered ENOSPC. The plan says what enforces that on this host, or that nothing does. Files that are
  * written from outside (abox_file_write() and others) are not refused; they count.

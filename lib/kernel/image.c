@@ -25,7 +25,7 @@
 
 #define STACK_BYTES 65536
 #define INODE_BYTES 256
-#define FIXED_BYTES (UINT64_C(1) << 20)
+#define FIXED_BYTES (UINT64_C(128) << 10)
 #define FIXED_INODES 16
 #define LOOP_TRIES 64
 #define IMAGE_FD 3	/* in the program that makes the filesystem */
@@ -88,6 +88,12 @@ static int maker_main(void *argument)
 	return 127;
 }
 
+/* No more than would leave tables that a small filesystem has no groups for. */
+static uint64_t image_inodes(const struct mount_image *options)
+{
+	return MIN(options->n_inodes, options->size_bytes / 1024) + FIXED_INODES;
+}
+
 static int make_filesystem(const struct mount_image *options, int image_fd, const char *place, struct fault *fault)
 {
 	static uint8_t stack[STACK_BYTES] __attribute__((aligned(16)));
@@ -97,7 +103,7 @@ static int make_filesystem(const struct mount_image *options, int image_fd, cons
 
 	if (!maker.program)
 		return fault_set(fault, ABOX_E_UNAVAILABLE, 0, place, "mkfs.ext4 is not installed");
-	snprintf(maker.inodes, sizeof(maker.inodes), "%llu", (unsigned long long)options->n_inodes + FIXED_INODES);
+	snprintf(maker.inodes, sizeof(maker.inodes), "%llu", (unsigned long long)image_inodes(options));
 	snprintf(maker.owner, sizeof(maker.owner), "lazy_itable_init=1,nodiscard,root_owner=%u:%u",
 		options->owner_uid, options->owner_gid);
 	pid = clone_run(CLONE_VM | CLONE_VFORK | SIGCHLD, stack, sizeof(stack), maker_main, &maker);
@@ -118,7 +124,7 @@ static int image_size(const struct mount_image *options, off_t *ret)
 
 	if (options->size_bytes > (UINT64_C(1) << 50) || options->n_inodes > UINT32_MAX - 1024)
 		return -EFBIG;
-	bytes += (options->n_inodes + FIXED_INODES) * INODE_BYTES + options->size_bytes / 4096;
+	bytes += image_inodes(options) * INODE_BYTES + options->size_bytes / 4096;
 	*ret = (off_t)(bytes + 4095) & ~(off_t)4095;
 	return 0;
 }
@@ -238,7 +244,7 @@ static int mount_file(int image_fd, uint32_t attributes, const char *place, int 
 int mount_new_image(const struct mount_image *options, uint32_t attributes, const char *place, int *retmount_fd,
 	struct fault *fault)
 {
-	_cleanup_(fd_closep) int image_fd = -EBADF, mount_fd = -EBADF;
+	_cleanup_(fd_closep) int image_fd = -EBADF;
 	char self[40];
 	int r;
 
@@ -251,16 +257,10 @@ int mount_new_image(const struct mount_image *options, uint32_t attributes, cons
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", image_fd);
 	if (linkat(AT_FDCWD, self, options->folder_fd, options->name, AT_SYMLINK_FOLLOW) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot give its file a name");
-	r = mount_file(image_fd, attributes, place, &mount_fd, fault);
-	/* an entry that nobody needs, and that a copy of the tree would show */
-	if (r == 0 && unlinkat(mount_fd, "lost+found", AT_REMOVEDIR) < 0 && errno != ENOENT)
-		r = fault_set(fault, ABOX_E_SYSTEM, errno, place, "cannot clear the new filesystem");
-	if (r < 0) {
+	r = mount_file(image_fd, attributes, place, retmount_fd, fault);
+	if (r < 0)
 		(void)unlinkat(options->folder_fd, options->name, 0);
-		return r;
-	}
-	*retmount_fd = steal_fd(mount_fd);
-	return 0;
+	return r;
 }
 
 int mount_image_again(int folder_fd, const char *name, uint32_t attributes, const char *place, int *retmount_fd,

@@ -2,7 +2,7 @@
 /*
  * A filesystem of a given size on a disk of the host: an ext4 in a file, behind a loop device that clears itself. The
  * mount is attached nowhere, and the device hangs on it: whoever held it last, and however he ended, it is free again.
- * The file stays as long as it has its name, and can be mounted again with all that was written.
+ * The file stays as long as it has its name, and can be mounted again with all that was written. There is a folder lost+found in it.
  *
  * Needs the host's root, /dev/loop-control, and mkfs.ext4 of e2fsprogs, which is run for a moment. Nothing of it is
  * promised to outlive the machine: it has no journal.
@@ -17,7 +17,7 @@ struct mount_image {
 	int folder_fd;		/* on the disk that is to hold it */
 	const char *name;	/* of the file in it, which must not be there; it appears with a whole filesystem */
 	uint64_t size_bytes;	/* for files; what the filesystem itself needs comes on top */
-	uint64_t n_inodes;
+	uint64_t n_inodes;	/* at most one for each KiB of size_bytes is given */
 	uint32_t owner_uid, owner_gid;	/* of its root folder, which is 0755 */
 };
 

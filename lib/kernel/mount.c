@@ -203,6 +203,7 @@ int mount_new_ext4(
 {
 	const struct option list[] = {
 		{ "source", device, -EBADF }, { "discard", NULL, -EBADF }, { "noinit_itable", NULL, -EBADF },
+		{ "nobarrier", NULL, -EBADF },
 	};
 
 	return new_mount("ext4", list, ELEMENTSOF(list), attributes, place, retmount_fd, fault);

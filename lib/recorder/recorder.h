@@ -44,6 +44,12 @@ struct opened {
 };
 #define OPENED_INIT ((struct opened){ .stack = LAYER_STACK_INIT, .mount_fd = -EBADF })
 void opened_clear(struct opened *opened);
+/* layers.c: the same for a workspace that is open. */
+int keeping_open_layers(struct keeping *keeping, struct opened *opened, abox_error **reterr);
+/* What bounds the layer of the box, as the order says; NULL when nothing does, and then the others are 0. */
+const struct json *keeping_quota(const struct keeping *keeping);
+uint64_t keeping_quota_number(const struct keeping *keeping, const char *name);
+enum quota_kind keeping_quota_kind(const struct keeping *keeping);
 int keeping_begin(struct keeping *keeping, struct opened *ret, abox_error **reterr);
 /* The file of names of its boxes, made if there is none. */
 int keeping_open_names(struct keeping *keeping, int *retfd, abox_error **reterr);

@@ -12,11 +12,12 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/strings.h"
 #include "kernel/image.h"
 #include "kernel/mount.h"
 #include "workspace/home.h"
 #include "workspace/layer.h"
-#include "workspace/tree.h"
+#include "workspace/view.h"
 #include "workspace/workspace.h"
 
 #define STAGE ABOX_STAGE_WORKSPACE
@@ -155,37 +156,46 @@ int quota_drop(abox_workspace *workspace, abox_error **reterr)
 	return 0;
 }
 
-int quota_attach(const abox_workspace *workspace, const struct quota *quota, char **retupper, char **retwork,
-	struct fault *fault)
+/* As it is found in the mount namespace of the caller. */
+static char *live_path(const abox_workspace *workspace)
 {
-	_cleanup_(fd_closep) int layer_fd = layer_open(workspace->home_fd, workspace->record.live, NULL), place_fd = -EBADF;
-	char self[40], path[PATH_MAX], *upper = NULL, *work = NULL;
+	_cleanup_(fd_closep) int layer_fd = layer_open(workspace->home_fd, workspace->record.live, NULL);
+	char self[40], path[PATH_MAX];
 	ssize_t n;
-	int r;
 
 	snprintf(self, sizeof(self), "/proc/self/fd/%d", layer_fd);
 	n = layer_fd < 0 ? -1 : readlink(self, path, sizeof(path) - 1);
 	if (n < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "bounded layer", "the live layer cannot be found");
+		return NULL;
 	path[n] = 0;
-	if (asprintf(&upper, "%s/work/" UPPER, path) < 0 || asprintf(&work, "%s/work/work", path) < 0) {
-		free(upper);
-		return fault_set(fault, ABOX_E_MEMORY, 0, "bounded layer", "out of memory");
-	}
-	/* by path, so that it is that of this namespace */
-	work[strlen(work) - strlen("/work")] = 0;
-	place_fd = open(work, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	r = place_fd < 0 ? fault_set(fault, ABOX_E_SYSTEM, errno, work, "cannot be opened")
-			 : mount_attach(quota->mount_fd, place_fd, work, fault);
-	work[strlen(work)] = '/';
-	if (r < 0) {
-		free(upper);
-		free(work);
+	return strdup(path);
+}
+
+static char *join(const char *path, const char *below)
+{
+	_cleanup_(text_clear) struct text text = TEXT_INIT;
+	char *joined = NULL;
+
+	text_printf(&text, "%s/%s", path, below);
+	return text_take(&text, &joined) < 0 ? NULL : joined;
+}
+
+int quota_attach(const abox_workspace *workspace, const struct quota *quota, char **retupper, char **retwork,
+	struct fault *fault)
+{
+	_cleanup_(freep) char *layer = live_path(workspace), *place = layer ? join(layer, "work") : NULL;
+	_cleanup_(fd_closep) int place_fd =
+		place ? open(place, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -EBADF;
+	int r;
+
+	if (place_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "bounded layer", "the live layer cannot be found");
+	r = mount_attach(quota->mount_fd, place_fd, "bounded layer", fault);
+	if (r < 0)
 		return r;
-	}
-	*retupper = upper;
-	*retwork = work;
-	return 0;
+	*retupper = join(place, UPPER);
+	*retwork = join(place, "work");
+	return *retupper && *retwork ? 0 : fault_set(fault, ABOX_E_MEMORY, 0, "bounded layer", "out of memory");
 }
 
 int quota_take_left(abox_workspace *workspace, abox_error **reterr)
@@ -219,33 +229,69 @@ struct used {
 	uint64_t bytes, inodes;
 };
 
-static int count_entry(void *userdata, const struct tree_entry *entry)
-{
-	struct used *used = userdata;
+/*
+ * Layers between two snapshots: what one of them hides of another is in no snapshot, and goes when they are merged. It
+ * counts no longer.
+ */
+struct run {
+	int fds[VIEW_MAX_LAYERS];
+	struct view_layer layers[VIEW_MAX_LAYERS];
+	size_t n;
+	const struct layer_record *only; /* what is known of it, when it is one frozen layer */
+};
 
-	if (entry->dir_fd < 0) /* the layer itself */
-		return 0;
-	used->bytes += (uint64_t)entry->st.st_blocks * 512;
-	used->inodes++;
+static void run_clear(struct run *run)
+{
+	while (run->n > 0)
+		fd_close(run->fds[--run->n]);
+	run->only = NULL;
+}
+
+static int run_add(abox_workspace *workspace, struct run *run, const char *id, const struct layer_record *record,
+	abox_error **reterr)
+{
+	_cleanup_(fd_closep) int layer_fd = layer_open(workspace->home_fd, id, reterr);
+	int fd = layer_fd < 0 ? layer_fd : layer_open_data(layer_fd, id, O_PATH, reterr);
+
+	if (fd < 0)
+		return fd;
+	if (run->n == VIEW_MAX_LAYERS) {
+		fd_close(fd);
+		return error_set(reterr, ABOX_E_LIMIT, STAGE, workspace->record.id, "it has too many layers");
+	}
+	run->only = run->n == 0 ? record : NULL;
+	run->layers[run->n] = (struct view_layer){ .root_fd = fd,
+		.flavour = workspace->record.flavour == LAYER_USER ? VIEW_USER : VIEW_TRUSTED };
+	run->fds[run->n++] = fd;
 	return 0;
 }
 
-static int count_folder(void *userdata, const struct tree_entry *entry, int fd)
+static int run_count(const struct run *run, struct used *used, abox_error **reterr)
 {
-	(void)fd;
-	return count_entry(userdata, entry);
+	struct view view = { .layers = run->layers, .n_layers = run->n };
+	_cleanup_(view_walk_freep) struct view_walk *walk = NULL;
+	struct view_step step;
+	int r;
+
+	if (run->only) {
+		used->bytes += run->only->n_bytes;
+		used->inodes += run->only->n_entries;
+		return 0;
+	}
+	r = view_walk_new(&view, NULL, &walk);
+	while (r >= 0 && (r = view_walk_next(walk, &step, reterr)) > 0) {
+		used->bytes += S_ISREG(step.now.st.st_mode) ? (uint64_t)step.now.st.st_blocks * 512 : 0;
+		used->inodes += step.now.st.st_mode != 0;
+	}
+	return r;
 }
 
-static int count_live(abox_workspace *workspace, struct used *used, abox_error **reterr)
+static bool is_named(const struct workspace_record *record, const char *layer)
 {
-	struct tree_visitor visitor = { .enter = count_folder, .other = count_entry, .userdata = used };
-	_cleanup_(fd_closep) int layer_fd = layer_open(workspace->home_fd, workspace->record.live, reterr);
-	_cleanup_(fd_closep) int data_fd = -EBADF;
-
-	if (layer_fd < 0)
-		return layer_fd;
-	data_fd = layer_open_data(layer_fd, workspace->record.live, O_RDONLY, reterr);
-	return data_fd < 0 ? data_fd : tree_walk(data_fd, "live layer", &visitor, reterr);
+	for (size_t i = 0; i < record->n_snapshots; i++)
+		if (strcmp(record->snapshots[i].layer, layer) == 0)
+			return true;
+	return false;
 }
 
 /* Layers of the workspace's own, from the newest. A merge may have taken inherited ones in: then they count. */
@@ -259,35 +305,66 @@ static size_t count_own(const struct workspace_record *record, const struct laye
 	return n;
 }
 
-static int count_all(abox_workspace *workspace, struct used *used, size_t *retn_own, abox_error **reterr)
+/* What counts, what the disk has of it, and how many layers could be merged. */
+struct count {
+	struct used used;
+	uint64_t held_bytes, held_inodes;
+	size_t n_unnamed;
+};
+
+static int count_chain(
+	abox_workspace *workspace, const struct layer_chain *chain, struct run *run, struct count *count, abox_error **reterr)
+{
+	const struct workspace_record *record = &workspace->record;
+	size_t n_own = count_own(record, chain);
+	bool is_newest = true;
+	int r;
+
+	r = run_add(workspace, run, record->live, NULL, reterr);
+	for (size_t i = 0; r >= 0 && i < n_own; i++) {
+		const struct layer_record *layer = &chain->records[i];
+
+		if (is_named(record, layer->id)) {
+			r = run_count(run, &count->used, reterr);
+			run_clear(run);
+			is_newest = false;
+		}
+		count->n_unnamed += is_newest;
+		count->held_bytes += layer->n_bytes;
+		count->held_inodes += layer->n_entries;
+		if (r >= 0)
+			r = run_add(workspace, run, layer->id, layer, reterr);
+	}
+	return r < 0 ? r : run_count(run, &count->used, reterr);
+}
+
+static int count_all(abox_workspace *workspace, struct count *count, abox_error **reterr)
 {
 	const struct workspace_record *record = &workspace->record;
 	_cleanup_(layer_chain_clear) struct layer_chain chain = { 0 };
+	_cleanup_(freep) struct run *run = calloc(1, sizeof(*run));
 	int r;
 
-	*used = (struct used){ 0 };
+	*count = (struct count){ 0 };
+	if (!run)
+		return ABOX_E_MEMORY;
 	r = layer_chain_read(workspace->home_fd, record->parent, record->flavour, &chain, reterr);
-	if (r < 0)
-		return r;
-	*retn_own = count_own(record, &chain);
-	for (size_t i = 0; i < *retn_own; i++) {
-		used->bytes += chain.records[i].n_bytes;
-		used->inodes += chain.records[i].n_entries;
-	}
-	return count_live(workspace, used, reterr);
+	if (r >= 0)
+		r = count_chain(workspace, &chain, run, count, reterr);
+	run_clear(run);
+	return r < 0 ? r : 0;
 }
 
 int quota_used(abox_workspace *workspace, uint64_t *retbytes, uint64_t *retinodes, abox_error **reterr)
 {
-	struct used used;
-	size_t n_own;
+	struct count count;
 	int r;
 
-	r = count_all(workspace, &used, &n_own, reterr);
+	r = count_all(workspace, &count, reterr);
 	if (r < 0)
 		return r;
-	*retbytes = used.bytes;
-	*retinodes = used.inodes;
+	*retbytes = count.used.bytes;
+	*retinodes = count.used.inodes;
 	return 0;
 }
 
@@ -299,31 +376,26 @@ static uint64_t left(uint64_t limit, uint64_t used, uint64_t wanted)
 int quota_left(abox_workspace *workspace, bool looks, uint64_t *bytes, uint64_t *inodes, abox_error **reterr)
 {
 	const struct workspace_record *record = &workspace->record;
-	struct used used;
-	size_t n_own;
+	struct count count;
 	int r;
 
 	if (!record->limit_bytes && !record->limit_inodes)
 		return 0;
-	r = count_all(workspace, &used, &n_own, reterr);
+	r = count_all(workspace, &count, reterr);
+	if (r >= 0 && !looks && count.n_unnamed > 1 &&
+		((record->limit_bytes && count.held_bytes > record->limit_bytes) ||
+			(record->limit_inodes && count.held_inodes > record->limit_inodes)))
+		r = workspace_merge_newest(workspace, count.n_unnamed, reterr);
 	if (r < 0)
 		return r;
-	if (!looks && n_own > 1 && ((record->limit_bytes && used.bytes > record->limit_bytes / 2) ||
-					   (record->limit_inodes && used.inodes > record->limit_inodes / 2))) {
-		r = workspace_merge_newest(workspace, n_own, reterr);
-		if (r >= 0)
-			r = count_all(workspace, &used, &n_own, reterr);
-		if (r < 0)
-			return r;
-	}
-	*bytes = left(record->limit_bytes, used.bytes, *bytes);
-	*inodes = left(record->limit_inodes, used.inodes, *inodes);
+	*bytes = left(record->limit_bytes, count.used.bytes, *bytes);
+	*inodes = left(record->limit_inodes, count.used.inodes, *inodes);
 	if (*bytes >= LEAST_BYTES && *inodes >= LEAST_INODES)
 		return 0;
 	return error_remedy(reterr,
 		error_set(reterr, ABOX_E_NOSPACE, STAGE, record->id,
 			"the workspace is full: it holds %llu bytes in %llu files",
-			(unsigned long long)used.bytes, (unsigned long long)used.inodes),
+			(unsigned long long)count.used.bytes, (unsigned long long)count.used.inodes),
 		"give it more (agentbox workspace limit), or restore a snapshot");
 }
 

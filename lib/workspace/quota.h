@@ -11,8 +11,8 @@
  * of the record, after which the old live layer goes with its image. A machine that goes down loses it as it loses a
  * live layer that was not synced.
  *
- * A workspace may have a limit of its own. It counts what the layers above its base hold (of a fork: above the snapshot
- * that it came from, which is its parent's), so a box gets what is left of it.
+ * A workspace may have a limit of its own. It counts what each snapshot has added above its base and what has come since
+ * (of a fork: above the snapshot that it came from, which is its parent's), so a box gets what is left of it.
  */
 #ifndef WORKSPACE_QUOTA_H
 #define WORKSPACE_QUOTA_H
@@ -56,11 +56,11 @@ int quota_drop(abox_workspace *workspace, abox_error **reterr);
 int quota_attach(const abox_workspace *workspace, const struct quota *quota, char **retupper, char **retwork,
 	struct fault *fault);
 
-/* What counts against the limit of the workspace. Locked. */
+/* What counts against the limit of the workspace. */
 int quota_used(abox_workspace *workspace, uint64_t *retbytes, uint64_t *retinodes, abox_error **reterr);
-/* Makes *bytes and *inodes no more than what is left of the workspace's own limit. Layers that nobody has named are
- * merged first where they take more than half of it: what is hidden in them counts no longer. Locked exclusively; with
- * `looks` nothing is merged, and a shared lock will do. ABOX_E_NOSPACE when hardly anything is left. */
+/* Makes *bytes and *inodes no more than what is left of the workspace's own limit. Layers that no snapshot names are
+ * merged first where the disk holds more than the limit: some of it must be hidden. Locked exclusively; with `looks`
+ * nothing is merged, and no lock is needed. ABOX_E_NOSPACE when hardly anything is left. */
 int quota_left(abox_workspace *workspace, bool looks, uint64_t *bytes, uint64_t *inodes, abox_error **reterr);
 /* 0 bytes or inodes: no limit. ABOX_E_LIMIT when more is there already. Locked exclusively. */
 int quota_set(abox_workspace *workspace, uint64_t limit_bytes, uint64_t limit_inodes, abox_error **reterr);

@@ -392,3 +392,45 @@ Test(workspace_box, gc_settles_what_nobody_has_settled)
 		"B=$($A start --workspace src --on-failure keep --env A_TOKEN=abcdefghijk); $A exec $B -- sh -c 'echo $A_TOKEN >one'; K; G\n"
 		"same \"$(ls home/state/workspaces)\" $W; $A workspace diff $W | grep -qx 'A  one'\n");
 }
+
+/*
+ * A workspace with a limit of its own: what is left of it bounds every box, whatever the spec says; files and limit go on,
+ * a fork has its own, and the plan names the mechanism, once.
+ */
+Test(workspace_box, limit_of_a_workspace_goes_on_with_it)
+{
+	shell(120,
+		"W=$($A workspace create --size 12MiB --inodes 300); FILL='head -c 20000000 /dev/zero >$0; stat -c %s $0'\n"
+		"once() { same $(grep -c \"\\\"name\\\": \\\"$1\\\"\" plan) 1; }\n"
+		"$A plan --workspace-id $W --json >plan; once limits.disk; once limits.inodes\n"
+		"grep -A9 '\"name\": \"limits.disk\"' plan >disk; grep -q '\"status\": \"enforced\"' disk; grep -q 'own limit' disk\n"
+		"if [ $(id -u) = 0 ] && [ -x /usr/sbin/mkfs.ext4 ] && [ -b /dev/loop0 ]; then grep -q 'ext4 of its own' disk; else grep -q tmpfs disk; fi\n"
+		"N=$($A run --workspace-id $W -- sh -c \"$FILL\" first 2>err); grep -q 'No space left' err; [ $N -gt 9000000 ] && [ $N -lt 13500000 ]\n"
+		"$A run --workspace-id $W -- sh -c \"$FILL\" second >n 2>err || grep -q 'is full' err; N=$(cat n); [ ${N:-0} -lt 3000000 ]\n"
+		"$A run --workspace-id $W -- rm -f first second 2>/dev/null || { $A workspace limit $W --size 14MiB; $A run --workspace-id $W -- rm -f first second; }\n"
+		"$A workspace limit $W --size 12MiB --inodes 300; $A workspace diff $W | grep -q '^0 added, 0 modified, 0 deleted'\n"
+		/* what is gone is free again, also where it lay in layers */
+		"$A run --workspace-id $W -- sh -c 'echo keep >keep; head -c 8000000 /dev/zero >big'\n"
+		"$A run --workspace-id $W -- sh -c 'test $(cat keep) = keep; head -c 3000000 /dev/zero >more; ! touch $(seq 400) 2>/dev/null; rm -f [0-9]*'\n"
+		"F=$($A workspace fork $W --size 6MiB)\n"
+		"N=$($A run --workspace-id $F -- sh -c \"test -e more; $FILL\" own 2>err); [ $N -gt 4000000 ] && [ $N -lt 7000000 ]\n"
+		"same \"$($A run --workspace-id $W -- sh -c 'cat keep; ls')\" \"$(printf 'keep\\nbig\\nkeep\\nmore')\"\n"
+		"! $A workspace limit $W --size 1MiB >said 2>&1 || exit 1; grep -q 'holds .* bytes' said; $A workspace limit $W\n"
+		"! $A workspace inspect $W | grep limit_ || exit 1\n");
+}
+
+/* What cannot be bounded is said to be so, by name; where it was asked for, it is refused. */
+Test(workspace_box, what_is_not_bounded_is_said)
+{
+	shell(60,
+		"mkdir src; echo f >src/f\n"
+		"for how in src:direct src:copy; do\n"
+		"	$A plan --workspace $how --on-success keep --json >plan; same $(grep -c '\"name\": \"limits.disk\"' plan) 1\n"
+		"	grep -A9 '\"name\": \"limits.disk\"' plan >disk; echo $how; cat disk\n"
+		"	grep -q '\"status\": \"enforced\"' disk || grep -q 'nothing for /workspace' disk\n"
+		"done\n"
+		"$A plan --workspace src:direct --json >plan; grep -A9 '\"name\": \"limits.disk\"' plan | grep -q 'not enforced (default)'\n"
+		"grep -A9 '\"name\": \"limits.disk\"' plan | grep -q 'written directly, without a quota'\n"
+		"! $A plan --workspace src:direct --disk 5MiB --json >said 2>&1 || exit 1; grep -q 'limits.disk' said\n"
+		"! $A workspace create src:direct --size 1MiB >said 2>&1 || exit 1; grep -q 'no layer that could be bounded' said\n");
+}
