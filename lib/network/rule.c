@@ -424,13 +424,29 @@ static void verdict_of_rule(const struct rules *rules, int list, uint32_t i, enu
 		ret->effect = &rule->effect;
 }
 
+/*
+ * Security: a name that is denied could be reached at its address, with no name said. So where names are denied
+ * at a port, nothing goes there to an address that no rule names. The first such rule, or -1.
+ */
+static int64_t denies_names(const struct rules *rules, uint16_t port)
+{
+	for (uint32_t i = 0; i < rules->n[DENY]; i++)
+		if (rules->lists[DENY][i].host[0] && port_matches(&rules->lists[DENY][i], port))
+			return i;
+	return -1;
+}
+
 /* No rule has decided. */
 static void verdict_of_mode(const struct rules *rules, const struct rules_target *target,
 	enum rules_action open, struct rules_verdict *ret)
 {
 	bool public = target->host || !address_special(&target->literal, NULL);
+	int64_t deny = target->host ? -1 : denies_names(rules, target->port);
 
-	if (rules->mode == RULES_OPEN && public) {
+	if (rules->mode == RULES_OPEN && public && deny >= 0) {
+		verdict_of_rule(rules, DENY, (uint32_t)deny, RULES_DENY, ret);
+		ret->reason = "names are denied at this port, and an address does not say whose it is";
+	} else if (rules->mode == RULES_OPEN && public) {
 		verdict_set(ret, open, "/network/mode", "open to public names");
 		ret->upgrade = true;
 	} else if (rules->mode == RULES_OPEN) {

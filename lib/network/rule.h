@@ -9,7 +9,8 @@
  *
  * An address that is not public is refused even where a rule allows the name, unless the rule has a `cidr`
  * that names it: one that lies within the special range, so 0.0.0.0/0 names none of them. Literal addresses
- * are matched by `cidr` alone, never by a host.
+ * are matched by `cidr` alone, never by a host. So in mode `open` a literal address that no rule names is denied
+ * at every port at which a name is.
  */
 #ifndef NETWORK_RULE_H
 #define NETWORK_RULE_H

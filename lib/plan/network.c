@@ -179,9 +179,19 @@ static void build_upstream(struct plan_builder *builder)
 				      : "what a name resolves to must be public, unless a rule names the addresses" });
 }
 
+static void build_caps(struct plan_builder *builder)
+{
+	enforcement_add(builder,
+		&(struct enforcement){ .name = "network.caps",
+			.by = "egress",
+			.detail = builder_text(builder, "%llu connections at once, %llu new ones in a second",
+				(unsigned long long)spec_u64(builder->spec, "/network/max_connections"),
+				(unsigned long long)spec_u64(builder->spec, "/network/max_rate")) });
+}
+
 static int build_enforcement(struct plan_builder *builder)
 {
-	bool open = spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_OPEN;
+	bool open = spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_OPEN, names = false;
 	bool machine = builder->wall == PLAN_MICROVM;
 
 	enforcement_add(builder, &(struct enforcement){ .name = "network",
@@ -195,6 +205,16 @@ static int build_enforcement(struct plan_builder *builder)
 						 spec_count(builder->spec, "/network/allow"),
 						 spec_count(builder->spec, "/network/deny"),
 						 machine ? "; all of 127.0.0.0/8 is the machine's own" : "") });
+	for (size_t i = 0; i < spec_count(builder->spec, "/network/deny"); i++)
+		names = names || spec_has(builder->spec, "/network/deny/%zu/host", i);
+	if (open && names)
+		enforcement_add(builder,
+			&(struct enforcement){ .name = "network.deny",
+				.by = "egress",
+				.pointer = "/network/deny",
+				.status = ENFORCEMENT_APPROXIMATED,
+				.detail = "by name; addresses that no rule names are refused with it, but a server "
+					  "that has another name too is reached by another name" });
 	return 0;
 }
 
@@ -230,6 +250,8 @@ int plan_build_network(struct plan_builder *builder, abox_error **reterr)
 		r = build_cell(builder, reterr);
 	if (r == 0)
 		build_upstream(builder);
+	if (r == 0)
+		build_caps(builder);
 	return r;
 }
 

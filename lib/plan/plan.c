@@ -219,6 +219,9 @@ static int freeze_network(abox_plan *plan, const struct plan_builder *builder, a
 	view->no_proxy = plan->no_proxy = strdup(builder->no_proxy);
 	if (!view->proxy || !view->no_proxy)
 		return ABOX_E_MEMORY;
+	view->max_connections = (uint32_t)spec_u64(builder->spec, "/network/max_connections");
+	view->max_half_open = (uint32_t)spec_u64(builder->spec, "/network/max_half_open");
+	view->max_rate = (uint32_t)spec_u64(builder->spec, "/network/max_rate");
 	view->egress_uid = flat->map == FLAT_MAP_RANGE ? flat->base_uid + flat->map_count : UINT32_MAX;
 	view->egress_gid = flat->map == FLAT_MAP_RANGE ? flat->base_gid + flat->map_count : UINT32_MAX;
 	r = memfd_new_sealed("agentbox-rules", flat->network.rules, flat->network.rules_len, 0400, &view->rules_fd);

@@ -29,6 +29,7 @@ struct plan_view {
 	const void *slots;	/* of credentials (credential/slot.h), NULL: none */
 	size_t slots_len;
 	int minter_fd;		/* the program that mints them; -EBADF: none */
+	uint32_t max_connections, max_half_open, max_rate;	/* of the box at its egress */
 	uint32_t egress_uid, egress_gid;	/* whom it becomes; UINT32_MAX: the caller */
 	const char *journal;	/* folder, NULL for none */
 	const char *task;	/* job id, NULL for none */

@@ -59,9 +59,9 @@ static int open_egress(
 	pack_string(&writer, id);
 	pack_string(&writer, view->proxy);
 	pack_string(&writer, view->no_proxy);
-	pack_u32(&writer, 0); /* caps: its defaults */
-	pack_u32(&writer, 0);
-	pack_u32(&writer, 0);
+	pack_u32(&writer, view->max_connections);
+	pack_u32(&writer, view->max_half_open);
+	pack_u32(&writer, view->max_rate);
 	pack_u32(&writer, view->egress_uid);
 	pack_u32(&writer, view->egress_gid);
 	if (writer.failed)

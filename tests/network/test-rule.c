@@ -353,3 +353,21 @@ Test(rule, broken_bytes_are_refused_whole)
 	cr_assert_eq(rules_unpack(writer.data, writer.len, &rules, &fault), 0);
 	rules_unref(rules);
 }
+
+/* A denied name is not reached at its address by saying no name; addresses that a rule names still are. */
+Test(rule, a_denied_name_is_no_address)
+{
+	_cleanup_(rules_unrefp) struct rules *open = rules_of("{\"mode\":\"open\",\"deny\":[{\"cidr\":\"9.9.0.0/16\"}]}");
+	_cleanup_(rules_unrefp) struct rules *denies = rules_of(
+		"{\"mode\":\"open\",\"allow\":[{\"cidr\":\"8.8.4.0/24\"}],\"deny\":[{\"cidr\":\"9.9.0.0/16\"},"
+		"{\"host\":\"*.evil.test\",\"ports\":[443]},{\"host\":\"post.test\",\"ports\":[80],\"methods\":[\"POST\"]}]}");
+
+	cr_expect_eq(judge(open, "8.8.8.8", 443).action, RULES_PASS);
+	cr_expect_eq(judge(open, "9.9.9.9", 443).action, RULES_DENY);
+	cr_expect_eq(judge(denies, "8.8.8.8", 443).action, RULES_DENY);
+	cr_expect_str_eq(judge(denies, "8.8.8.8", 443).place, "/network/deny/1");
+	cr_expect_str_eq(judge(denies, "2606:4700::1", 80).place, "/network/deny/2");
+	cr_expect_eq(judge(denies, "8.8.4.4", 443).action, RULES_PASS);
+	cr_expect_eq(judge(denies, "good.test", 443).action, RULES_PASS);
+	cr_expect_eq(judge(denies, "a.evil.test", 443).action, RULES_DENY);
+}
