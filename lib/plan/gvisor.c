@@ -163,6 +163,10 @@ int plan_build_gvisor(struct plan_builder *builder, abox_error **reterr)
 	null = builder_source(builder, &(struct flat_source){ .path = "/dev/null", .kind = FLAT_DEVICE, .device_major = 1,
 		.device_minor = 3 });
 	outer(builder, &(struct flat_step){ .op = FLAT_OP_BIND, .target = "/dev/null", .source = null });
+	if (strcmp(builder->runsc->platform, "kvm") == 0)
+		outer(builder, &(struct flat_step){ .op = FLAT_OP_BIND, .target = "/dev/kvm",
+			.source = builder_source(builder, &(struct flat_source){ .path = "/dev/kvm", .kind = FLAT_DEVICE,
+				.device_major = 10, .device_minor = 232 }) });
 	runsc = builder_source(builder, &(struct flat_source){ .path = builder_text(builder, "%s", builder->runsc->path),
 		.kind = FLAT_FILE });
 	outer(builder, &(struct flat_step){ .op = FLAT_OP_BIND, .target = "/runsc", .source = runsc, .attr = FLAT_ATTR_RDONLY });

@@ -33,6 +33,7 @@ struct abox_plan {
 	char *task;
 	char *proxy, *no_proxy;
 	struct machine_kernel kernel;
+	struct runsc_facts *runsc;	/* of the gVisor wall */
 	char *kernel_place;
 	void *slots;
 	struct pack_writer blob;
@@ -70,12 +71,27 @@ abox_plan *abox_plan_unref(abox_plan *plan)
 	free(plan->journal);
 	free(plan->task);
 	free(plan->kernel_place);
+	free(plan->runsc);
 	free(plan);
 	return NULL;
 }
 
-void plan_tell_host(abox_plan *plan, bool stands)
+/* Only what runsc itself did tells about its platform. */
+static void tell_runsc(const struct runsc_facts *runsc, bool stands, const abox_error *error)
 {
+	const char *place = error ? abox_error_get_place(error) : NULL;
+	int code = error ? abox_error_get_code(error) : 0;
+
+	if (stands)
+		runsc_facts_tell(runsc, NULL);
+	else if (place && strcmp(place, "runsc") == 0 && (code == ABOX_E_UNAVAILABLE || code == ABOX_E_TIMEOUT))
+		runsc_facts_tell(runsc, abox_error_get_message(error));
+}
+
+void plan_tell_host(abox_plan *plan, bool stands, const abox_error *error)
+{
+	if (plan->runsc)
+		tell_runsc(plan->runsc, stands, error);
 	if (!stands)
 		verdict_forget(&plan->verdict);
 	else if (plan->verdict.changed && !atomic_exchange(&plan->told, true))
@@ -324,6 +340,12 @@ int abox_plan_compile(const abox_spec *spec, abox_plan **retplan, abox_error **r
 	r = freeze(plan, &builder, reterr);
 	if (r < 0)
 		return r;
+	if (builder.wall == PLAN_GVISOR) {
+		plan->runsc = malloc(sizeof(runsc));
+		if (!plan->runsc)
+			return ABOX_E_MEMORY;
+		*plan->runsc = runsc;
+	}
 	*retplan = steal_ptr(plan);
 	return 0;
 }

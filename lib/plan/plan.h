@@ -44,7 +44,7 @@ struct plan_view {
 const struct plan_view *plan_view(const abox_plan *plan);
 /* A box of this plan stands, or could not be started: what was found out about the host is kept, or is not believed any
  * more. */
-void plan_tell_host(abox_plan *plan, bool stands);
+void plan_tell_host(abox_plan *plan, bool stands, const abox_error *error);
 void plan_unrefp(abox_plan **plan);
 
 #endif

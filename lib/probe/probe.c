@@ -39,7 +39,7 @@ struct abox_host {
 	struct host_facts facts;
 	char version[80];
 	struct runsc_facts runsc;
-	char runsc_version[160];
+	char runsc_version[512];
 	struct machine_host machine;
 	struct kvm_verdict kvm;
 	char machine_version[512];
@@ -60,8 +60,9 @@ static void describe_backends(abox_host *host)
 
 	snprintf(host->version, sizeof(host->version), "Linux %s", facts->release);
 	if (host->runsc.version[0])
-		snprintf(host->runsc_version, sizeof(host->runsc_version), "runsc %s on %s%s", host->runsc.version,
-			host->runsc.platform, host->runsc.no_automount ? ", without AT_NO_AUTOMOUNT" : "");
+		snprintf(host->runsc_version, sizeof(host->runsc_version), "runsc %s on %s (%s)%s", host->runsc.version,
+			host->runsc.platform, host->runsc.choice,
+			host->runsc.no_automount ? ", without AT_NO_AUTOMOUNT" : "");
 	host->backends[0] = (struct backend){ "namespaces", ABOX_ISOLATION_NAMESPACES, !facts->blocker[0],
 		host->version, filled(facts->blocker), filled(facts->remedy) };
 	host->backends[1] = (struct backend){ "gvisor", ABOX_ISOLATION_GVISOR, !host->runsc.blocker[0],

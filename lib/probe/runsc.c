@@ -22,11 +22,18 @@
 #include "base/strings.h"
 #include "kernel/pidfd.h"
 #include "kernel/spawn.h"
+#include "probe/verdict.h"
 
 #define ANSWER_USEC (10 * USEC_PER_SEC)
 #define ANSWER_BYTES 65536
 #define OLDEST_RELEASE 20221201	/* what is older was never tried */
 #define AUTOMOUNT_RELEASE 20240101	/* from here on the flag is taken to be known */
+
+#define VERDICT_NAME "runsc"	/* file of the cache folder */
+#define VERDICT_TEXT 160
+#define WORKS "works"
+
+static const char *const platforms[] = { [RUNSC_KVM] = "kvm", [RUNSC_SYSTRAP] = "systrap", [RUNSC_PTRACE] = "ptrace" };
 
 static const char *const places[] = { "/usr/bin/runsc", "/usr/local/bin/runsc", "/usr/local/sbin/runsc", "/usr/sbin/runsc" };
 
@@ -141,13 +148,19 @@ static bool ptrace_is_off(void)
 	return file_read_text(AT_FDCWD, "/proc/sys/kernel/yama/ptrace_scope", 64, &text, NULL) == 0 && atoi(text) >= 3;
 }
 
-/* systrap is the faster one, and needs no more than ptrace; kvm is taken by nobody who did not ask for it, since a
- * device that opens may still hang a guest. */
+static void find_platforms(struct runsc_facts *facts, const char *text)
+{
+	const char *line = strstr(text, "specifies which platform to use");
+	size_t len = line ? strcspn(line, "\n") : 0;
+
+	for (size_t i = 0; i < RUNSC_PLATFORMS; i++)
+		facts->platforms[i] = line && memmem(line, len, platforms[i], strlen(platforms[i]));
+	/* which all releases had before others were listed */
+	facts->platforms[RUNSC_PTRACE] |= !facts->platforms[RUNSC_SYSTRAP];
+}
+
 static void judge(struct runsc_facts *facts, const char *text)
 {
-	const char *platforms = strstr(text, "specifies which platform to use");
-	const char *line_end = platforms ? strchr(platforms, '\n') : NULL;
-	const char *systrap = platforms ? strstr(platforms, "systrap") : NULL;
 	long release;
 
 	if (sscanf(text, "runsc version %63s", facts->version) != 1) {
@@ -171,8 +184,127 @@ static void judge(struct runsc_facts *facts, const char *text)
 	facts->has_directfs = has_flag(text, "directfs");
 	facts->has_host_uds = has_flag(text, "host-uds");
 	facts->no_automount = !release || release < AUTOMOUNT_RELEASE;
-	snprintf(facts->platform, sizeof(facts->platform), "%s",
-		systrap && line_end && systrap < line_end ? "systrap" : "ptrace");
+	find_platforms(facts, text);
+}
+
+/* -- which platform -- */
+
+static void make_key(const struct stat *st, struct runsc_facts *facts)
+{
+	_cleanup_(freep) char *boot = NULL;
+	int len;
+
+	facts->key[0] = 0;
+	if (strchr(facts->path, '\n') || file_read_text(AT_FDCWD, "/proc/sys/kernel/random/boot_id", 64, &boot, NULL) < 0)
+		return;
+	len = snprintf(facts->key, sizeof(facts->key), "1 %.36s %u %s %llu:%llu %llu %lld.%09ld", boot, geteuid(), facts->path,
+		(unsigned long long)st->st_dev, (unsigned long long)st->st_ino, (unsigned long long)st->st_size,
+		(long long)st->st_mtim.tv_sec, st->st_mtim.tv_nsec);
+	if (len < 0 || (size_t)len >= sizeof(facts->key))
+		facts->key[0] = 0;
+}
+
+/* What is kept of each: "" where nothing is. */
+static void recall(const struct runsc_facts *facts, char ret[RUNSC_PLATFORMS][VERDICT_TEXT])
+{
+	char text[VERDICT_BYTES], *line, *next;
+	size_t len = strlen(facts->key);
+
+	memset(ret, 0, RUNSC_PLATFORMS * VERDICT_TEXT);
+	if (!len || !verdict_read_file(VERDICT_NAME, text) || strncmp(text, facts->key, len) != 0 || text[len] != '\n')
+		return;
+	for (line = text + len + 1; *line; line = next) {
+		next = line + strcspn(line, "\n");
+		if (*next)
+			*next++ = 0;
+		for (size_t i = 0; i < RUNSC_PLATFORMS; i++) {
+			size_t name = strlen(platforms[i]);
+
+			if (strncmp(line, platforms[i], name) == 0 && line[name] == ' ')
+				snprintf(ret[i], VERDICT_TEXT, "%s", line + name + 1);
+		}
+	}
+}
+
+/* runsc is nobody of the host's in its namespaces. */
+static const char *kvm_trouble(void)
+{
+	struct stat st;
+
+	if (stat("/dev/kvm", &st) < 0)
+		return "there is no /dev/kvm";
+	return (st.st_mode & (S_IROTH | S_IWOTH)) == (S_IROTH | S_IWOTH) ? NULL : "/dev/kvm is not open to everybody";
+}
+
+static const char *trouble_of(size_t platform, const char *kept)
+{
+	const char *trouble = platform == RUNSC_KVM ? kvm_trouble() : NULL;
+
+	if (trouble)
+		return trouble;
+	if (strcmp(kept, WORKS) == 0)
+		return NULL;
+	if (kept[0])
+		return kept;
+	return platform == RUNSC_KVM ? "not tried" : NULL;
+}
+
+static void add_choice(struct runsc_facts *facts, const char *name, const char *text)
+{
+	size_t len = strlen(facts->choice);
+
+	snprintf(facts->choice + len, sizeof(facts->choice) - len, "%s%s: %s", len ? "; " : "", name, text);
+}
+
+/* The one that is asked for by name; else the first that may do; and if all have failed the last, which needs least. */
+static void choose(struct runsc_facts *facts)
+{
+	const char *wish = getenv("ABOX_RUNSC_PLATFORM");
+	char kept[RUNSC_PLATFORMS][VERDICT_TEXT];
+
+	recall(facts, kept);
+	facts->choice[0] = facts->platform[0] = 0;
+	for (size_t i = 0; i < RUNSC_PLATFORMS && !facts->platform[0]; i++) {
+		const char *trouble = trouble_of(i, kept[i]);
+		bool last = i == RUNSC_PTRACE || (i == RUNSC_SYSTRAP && !facts->platforms[RUNSC_PTRACE]);
+
+		if (!facts->platforms[i] || (wish && strcmp(wish, platforms[i]) != 0))
+			continue;
+		if (wish || !trouble || last)
+			snprintf(facts->platform, sizeof(facts->platform), "%s", platforms[i]);
+		if (wish)
+			add_choice(facts, platforms[i], "named by ABOX_RUNSC_PLATFORM");
+		else if (trouble)
+			add_choice(facts, platforms[i], trouble);
+		else
+			add_choice(facts, platforms[i], kept[i][0] ? "has worked" : "not tried yet");
+	}
+	if (!facts->platform[0])
+		block(facts, "this runsc does not have the platform that ABOX_RUNSC_PLATFORM names", "unset ABOX_RUNSC_PLATFORM");
+}
+
+void runsc_facts_tell(const struct runsc_facts *facts, const char *trouble)
+{
+	_cleanup_(text_clear) struct text text = TEXT_INIT;
+	char kept[RUNSC_PLATFORMS][VERDICT_TEXT];
+
+	if (!facts->key[0])
+		return;
+	recall(facts, kept);
+	text_printf(&text, "%s\n", facts->key);
+	for (size_t i = 0; i < RUNSC_PLATFORMS; i++) {
+		bool is_it = strcmp(platforms[i], facts->platform) == 0;
+
+		if (is_it && (strcmp(kept[i], WORKS) == 0 || (trouble && strcmp(kept[i], trouble) == 0)))
+			return;	/* known, or not believed */
+		if (is_it)
+			snprintf(kept[i], VERDICT_TEXT, "%s", trouble ? trouble : WORKS);
+		kept[i][strcspn(kept[i], "\n")] = 0;
+		if (kept[i][0])
+			text_printf(&text, "%s %s\n", platforms[i], kept[i]);
+	}
+	if (!text.failed)
+		verdict_write_file(VERDICT_NAME, text.data, text.len);
 }
 
 int runsc_facts_read(const struct host_facts *facts, struct runsc_facts *ret, abox_error **reterr)
@@ -194,15 +326,20 @@ int runsc_facts_read(const struct host_facts *facts, struct runsc_facts *ret, ab
 		known_st.st_mtim.tv_sec == st.st_mtim.tv_sec && known_st.st_mtim.tv_nsec == st.st_mtim.tv_nsec) {
 		*ret = known;
 		pthread_mutex_unlock(&lock);
+		if (!ret->blocker[0])
+			choose(ret);
 		return 0;
 	}
 	text = malloc(ANSWER_BYTES);
 	r = text ? ask(ret->path, text, ANSWER_BYTES, reterr) : ABOX_E_MEMORY;
 	if (r == 0) {
 		judge(ret, text);
+		make_key(&st, ret);
 		known = *ret;
 		known_st = st;
 	}
 	pthread_mutex_unlock(&lock);
+	if (r == 0 && !ret->blocker[0])
+		choose(ret);
 	return r;
 }

@@ -221,6 +221,7 @@ int abox_sandbox_start(abox_plan *plan, const struct abox_start_options *options
 {
 	struct abox_start_options full = { .size = sizeof(full) };
 	_cleanup_(sandbox_unrefp) abox_sandbox *box = NULL;
+	_cleanup_(error_freep) abox_error *error = NULL;
 	char id[STATE_ID_LEN + 1];
 	uint64_t timeout_usec;
 	int state_fd, r;
@@ -245,8 +246,10 @@ int abox_sandbox_start(abox_plan *plan, const struct abox_start_options *options
 	if (r < 0)
 		return r;
 	clear_name(state_fd, plan_view(plan)->name);
-	r = start(box, plan, &full, clock_deadline(clock_monotonic_usec(), timeout_usec), reterr);
-	plan_tell_host(plan, r == 0);
+	r = start(box, plan, &full, clock_deadline(clock_monotonic_usec(), timeout_usec), &error);
+	plan_tell_host(plan, r == 0, error);
+	if (reterr && error)
+		*reterr = steal_ptr(error);
 	if (r < 0)
 		return r;
 	*retbox = steal_ptr(box);

@@ -255,6 +255,70 @@ Test(walls, gvisor_start_that_fails_names_its_stage)
 	assert_no_leaks(before);
 }
 
+/* What a plan says of its platform, made anew. */
+static void expect_platform(const abox_spec *spec, const char *platform, abox_plan **retplan)
+{
+	abox_error *error = NULL;
+	char *json, by[64];
+
+	snprintf(by, sizeof(by), "release-20990101.0 (%s)", platform);
+	cr_assert_geq(abox_plan_compile(spec, retplan, &error), 0, "%s", abox_error_get_message(error));
+	cr_assert_geq(abox_plan_dump(*retplan, &json, NULL), 0);
+	cr_expect_not_null(strstr(json, by), "%s: %s", by, json);
+	free(json);
+}
+
+/* A platform that does not come up is not taken a second time, and the reason is told. */
+Test(walls, gvisor_platform_is_chosen_by_what_came_up)
+{
+	static const char script[] = "#!/bin/sh\necho runsc version release-20990101.0\n"
+				     "printf '\\n  -platform string\\n    \tspecifies which platform to use: systrap (default), ptrace, kvm.\\n'\n"
+				     "printf '  -ignore-cgroups\\n  -file-access value\\n'\n";
+	char path[] = "/tmp/agentbox-runsc-XXXXXX";
+	abox_sandbox *box = NULL;
+	abox_error *error = NULL;
+	abox_plan *plan = NULL;
+	abox_spec *spec = NULL;
+	abox_host *host = NULL;
+	struct leaks *before;
+	char *json;
+	int fd;
+
+	needs_wall("gvisor");
+	before = leaks_take();
+	fd = mkstemp(path);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, script, sizeof(script) - 1), (ssize_t)sizeof(script) - 1);
+	cr_assert_eq(fchmod(fd, 0755), 0);
+	close(fd);
+	setenv("ABOX_RUNSC", path, 1);
+	cr_assert_geq(abox_spec_from_json("{\"version\": 1, \"backend\": \"gvisor\"}", &spec, NULL), 0);
+	expect_platform(spec, "systrap", &plan);
+	cr_assert_eq(abox_sandbox_start(plan, NULL, &box, NULL), ABOX_E_UNAVAILABLE);
+	abox_plan_unref(plan);
+	expect_platform(spec, "ptrace", &plan);
+	abox_plan_unref(plan);
+	cr_assert_geq(abox_probe(&host, &error), 0, "%s", abox_error_get_message(error));
+	cr_assert_geq(abox_host_dump(host, &json), 0);
+	cr_expect_not_null(strstr(json, "on ptrace ("), "%s", json);
+	cr_expect_not_null(strstr(json, "systrap: it ended with"), "%s", json);
+	free(json);
+	abox_host_unref(host);
+	setenv("ABOX_RUNSC_PLATFORM", "systrap", 1);
+	expect_platform(spec, "systrap", &plan);
+	abox_plan_unref(plan);
+	plan = NULL;
+	setenv("ABOX_RUNSC_PLATFORM", "other", 1);
+	cr_expect_eq(abox_plan_compile(spec, &plan, &error), ABOX_E_UNAVAILABLE);
+	cr_expect_not_null(strstr(abox_error_get_message(error), "ABOX_RUNSC_PLATFORM"), "%s", abox_error_get_message(error));
+	unsetenv("ABOX_RUNSC_PLATFORM");
+	unsetenv("ABOX_RUNSC");
+	unlink(path);
+	abox_error_free(error);
+	abox_spec_unref(spec);
+	assert_no_leaks(before);
+}
+
 static void expect_hang(const char *name, const char *told)
 {
 	struct abox_start_options options = { ABOX_START_OPTIONS_INIT, .timeout_usec = 3000000 };
