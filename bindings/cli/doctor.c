@@ -2,7 +2,11 @@
 /*
  * agentbox doctor: what this host can enforce, and what helps where it cannot.
  */
+#include <agentbox/plan.h>
 #include <agentbox/probe.h>
+#include <agentbox/sandbox.h>
+#include <agentbox/spec.h>
+#include <stdlib.h>
 
 #include "commands.h"
 
@@ -57,11 +61,45 @@ static unsigned print_host(const abox_host *host, bool silent)
 enum { FLAG_TRY };
 
 static const struct cli_option options[] = {
-	{ "try", 0, NULL, "also start a virtual machine by KVM, at most ten seconds; what came of it is kept until the host boots",
+	{ "try", 0, NULL, "also start a virtual machine by KVM and a box on each platform of gVisor, for some seconds each; what came of it is kept until the host boots",
 	  OPTION_FLAG, offsetof(struct cli_settings, flag[FLAG_TRY]), NULL, NULL },
 	{ 0 }
 };
 static const struct cli_option *const groups[] = { options, NULL };
+
+/* What came of a start the library keeps. One that fails is what is looked for: no error. */
+static int try_gvisor(const char *platform, abox_error **reterr)
+{
+	static const char text[] = "{\"version\": 1, \"backend\": \"gvisor\"}";
+	abox_sandbox *box = NULL;
+	abox_plan *plan = NULL;
+	abox_spec *spec = NULL;
+	int r;
+
+	if (setenv("ABOX_RUNSC_PLATFORM", platform, 1) < 0)
+		return ABOX_E_MEMORY;
+	r = abox_spec_from_json(text, &spec, reterr);
+	if (r >= 0 && abox_plan_compile(spec, &plan, NULL) >= 0 && abox_sandbox_start(plan, NULL, &box, NULL) >= 0)
+		abox_sandbox_stop(box, ABOX_STOP_SUCCESS, NULL, NULL);
+	abox_sandbox_unref(box);
+	abox_plan_unref(plan);
+	abox_spec_unref(spec);
+	unsetenv("ABOX_RUNSC_PLATFORM");
+	return r < 0 ? r : 0;
+}
+
+/* One that the user has named is the only one. */
+static int try_all(abox_error **reterr)
+{
+	static const char *const platforms[] = { "kvm", "systrap", "ptrace" };
+	int r = abox_probe_try(reterr);
+
+	if (getenv("ABOX_RUNSC_PLATFORM"))
+		return r;
+	for (size_t i = 0; r >= 0 && i < sizeof(platforms) / sizeof(platforms[0]); i++)
+		r = try_gvisor(platforms[i], reterr);
+	return r;
+}
 
 static int run(struct cli_settings *settings)
 {
@@ -71,7 +109,7 @@ static int run(struct cli_settings *settings)
 	unsigned usable;
 	int r;
 
-	r = settings->flag[FLAG_TRY] ? abox_probe_try(&error) : 0;
+	r = settings->flag[FLAG_TRY] ? try_all(&error) : 0;
 	if (r >= 0)
 		r = abox_probe(&host, &error);
 	if (r >= 0 && settings->json)
@@ -89,7 +127,7 @@ const struct cli_command cli_doctor = {
 	.summary = "tell what this host can enforce, and what helps",
 	.help =
 	"Asks the host which walls are usable, what each can enforce, what blocks the others and the smallest remedy.\n"
-	"Nothing is changed. With --try it is found out whether machines start by KVM; they are emulated otherwise. The exit code is 1 when no wall is usable.\n",
+	"Nothing is changed. With --try it is found out whether machines start by KVM (they are emulated otherwise), and on which platforms runsc does. The exit code is 1 when no wall is usable.\n",
 	.groups = groups,
 	.run = run,
 };

@@ -270,6 +270,10 @@ static void choose(struct runsc_facts *facts)
 
 		if (!facts->platforms[i] || (wish && strcmp(wish, platforms[i]) != 0))
 			continue;
+		if (wish && i == RUNSC_KVM && kvm_trouble()) {
+			block(facts, kvm_trouble(), "unset ABOX_RUNSC_PLATFORM, or chmod 666 /dev/kvm");
+			return;
+		}
 		if (wish || !trouble || last)
 			snprintf(facts->platform, sizeof(facts->platform), "%s", platforms[i]);
 		if (wish)
