@@ -26,7 +26,8 @@ ABOX_API const char *abox_version(void);
 /**
  * abox_features() - what this build of the library contains
  *
- * A feature that is not listed is refused by name at abox_plan_compile(); it is never ignored.
+ * A feature that is not listed is refused by name at abox_plan_compile(); it is never ignored. "effect" stands for the
+ * effects of tasks (effect.h) and for rules that make effects of a box's requests (`network.allow[].effect`).
  *
  * Threads:  any
  * Return:   static text, names separated by single blanks, for example "namespaces seccomp landlock"
