@@ -25,7 +25,6 @@
 #define ASK_USEC (60ULL * 1000000) /* longer than anybody is held for approval */
 #define ORPHAN_USEC (120ULL * 1000000) /* for an answer that nobody waits for any more */
 #define HEAD_ROOM 16 /* bytes at the end of an answer without which no client takes it for whole */
-#define REFS_MAX (256U * 1024) /* of what is told of a push */
 #define TARGET_MAX 1000
 
 enum step {
@@ -134,54 +133,10 @@ bool effect_outlives(struct connection *connection)
 
 /* -- what is asked -- */
 
-static bool is_hex(char c)
-{
-	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-}
-
-/* One packet line: its payload; *retlen 0 for a flush. NULL: there is none. */
-static const char *pkt_line(const char **data, size_t *left, size_t *retlen)
-{
-	const char *payload = *data + 4;
-	size_t len = 0;
-
-	if (*left < 4)
-		return NULL;
-	for (int i = 0; i < 4; i++) {
-		char c = (*data)[i];
-
-		if (!is_hex(c))
-			return NULL;
-		len = len * 16 + (size_t)(c <= '9' ? c - '0' : c - 'a' + 10);
-	}
-	if ((len > 0 && len < 5) || len > *left)
-		return NULL;
-	*data += len ? len : 4;
-	*left -= len ? len : 4;
-	*retlen = len ? len - 4 : 0;
-	return payload;
-}
-
-static bool is_update(const char *line, size_t len)
-{
-	size_t n = 0, m;
-
-	while (n < len && is_hex(line[n]))
-		n++;
-	if ((n != 40 && n != 64) || len < 2 * n + 3 || line[n] != ' ' || line[2 * n + 1] != ' ')
-		return false;
-	for (m = n + 1; m < 2 * n + 1 && is_hex(line[m]);)
-		m++;
-	return m == 2 * n + 1;
-}
-
-/* The updates of a push, without what the client can do: "OLD NEW REF" and a line feed each. NULL, or why not. */
-static const char *read_refs(const struct exchange *exchange, struct buffer *out, bool *retnone)
+static const char *push_key(const struct exchange *exchange, struct buffer *out, bool *retnone)
 {
 	static const char suffix[] = "/git-receive-pack";
 	const struct http_text path = exchange->request.path;
-	const char *data = buffer_at(&exchange->held), *line;
-	size_t left = buffer_len(&exchange->held), len, end;
 	const struct http_field *coding = http_find(&exchange->request, "content-encoding");
 
 	if (strcmp(exchange->method, "POST") != 0 || path.len < sizeof(suffix) - 1 ||
@@ -189,24 +144,7 @@ static const char *read_refs(const struct exchange *exchange, struct buffer *out
 		return "key git-refs: it is no push";
 	if (coding && !http_is(coding->value, "identity"))
 		return "key git-refs: the push is encoded";
-	while ((line = pkt_line(&data, &left, &len)) && len > 0) {
-		const char *nul = memchr(line, 0, len);
-
-		end = nul ? (size_t)(nul - line) : len;
-		while (end > 0 && line[end - 1] == '\n')
-			end--;
-		if (end > 8 && memcmp(line, "shallow ", 8) == 0)
-			continue;
-		if (!is_update(line, end) || buffer_len(out) + end > REFS_MAX)
-			return "key git-refs: a push that is not understood, or is signed";
-		if (!buffer_add(out, line, end) || !buffer_add(out, "\n", 1))
-			return "no memory";
-	}
-	if (!line)
-		return "key git-refs: a push that is not understood";
-	*retnone = buffer_len(out) == 0;
-	/* Only the probe that git sends before a large push. */
-	return *retnone && left > 0 ? "key git-refs: a push that updates nothing" : NULL;
+	return refs_read(buffer_at(&exchange->held), buffer_len(&exchange->held), out, retnone);
 }
 
 /* What the key is made of. NULL, or why there is none; *retnone: it is no effect at all. */
@@ -216,7 +154,7 @@ static const char *read_key(const struct exchange *exchange, const char *key, st
 	const struct http_field *found = NULL;
 
 	if (strcmp(key, "git-refs") == 0)
-		return read_refs(exchange, out, retnone);
+		return push_key(exchange, out, retnone);
 	if (strncmp(key, "header:", 7) != 0)
 		return NULL;
 	for (size_t i = 0; i < head->n_fields; i++) {

@@ -237,6 +237,7 @@ struct swap {
 	struct buffer value; /* as this kind of body writes it */
 	struct buffer held; /* the end of what came, which may be the beginning of one */
 };
+bool add_percent(struct buffer *out, const char *value, size_t len);
 bool swap_set(struct swap *swap, const char *placeholder, struct http_text type, const char *value, size_t len);
 void swap_clear(struct swap *swap);
 /* As scrub_pass(), but lengths change. */
@@ -254,7 +255,6 @@ struct injection {
 	size_t text_len;
 };
 bool injection_is_set(const struct injection *injection);
-bool add_percent(struct buffer *out, const char *value, size_t len);
 void minter_ready(struct egress *egress, struct watch *watch, uint32_t events);
 /* Asks for the credential of the connection's verdict; exchange_credential() is told. False: cannot be asked.
  */

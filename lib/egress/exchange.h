@@ -66,6 +66,8 @@ bool effect_finish(struct connection *connection);
 bool effect_holds_answer(struct connection *connection, unsigned int status, const char *reason, const char *place);
 const char *effect_id(const struct exchange *exchange); /* "" for none */
 const char *effect_approval(const struct exchange *exchange);
+/* refs.c: "OLD NEW REF\n" of each update, added to out. NULL, or why not; *retnone: the probe before a push */
+const char *refs_read(const char *data, size_t len, struct buffer *out, bool *retnone);
 /* exchange.c */
 void exchange_admitted(struct connection *connection); /* nothing is in its way but a credential */
 void exchange_next(struct connection *connection);

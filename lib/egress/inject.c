@@ -138,22 +138,6 @@ static char *base64(const char *user, const char *secret, size_t len, const char
 	return NULL;
 }
 
-bool add_percent(struct buffer *out, const char *value, size_t len)
-{
-	static const char digits[] = "0123456789ABCDEF";
-
-	for (size_t i = 0; i < len; i++) {
-		unsigned char c = (unsigned char)value[i];
-		char text[3] = { '%', digits[c >> 4], digits[c & 15] };
-		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			     strchr("-._~", c);
-
-		if (!buffer_add(out, plain ? value + i : text, plain ? 1 : sizeof(text)))
-			return false;
-	}
-	return true;
-}
-
 static char *percent(const char *secret, size_t len, size_t *retlen)
 {
 	struct buffer out = { .secret = true };

@@ -38,6 +38,22 @@ static bool is_json(const struct http_text type)
 				  strncasecmp(type.data + len - 5, "+json", 5) == 0);
 }
 
+bool add_percent(struct buffer *out, const char *value, size_t len)
+{
+	static const char digits[] = "0123456789ABCDEF";
+
+	for (size_t i = 0; i < len; i++) {
+		unsigned char c = (unsigned char)value[i];
+		char text[3] = { '%', digits[c >> 4], digits[c & 15] };
+		bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			     strchr("-._~", c);
+
+		if (!buffer_add(out, plain ? value + i : text, plain ? 1 : sizeof(text)))
+			return false;
+	}
+	return true;
+}
+
 static bool add_json(struct buffer *out, const char *value, size_t len)
 {
 	for (size_t i = 0; i < len; i++)

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "egress/egress.h"
+#include "egress/exchange.h"
 #include "network/rule-match.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -144,6 +144,28 @@ static void swap_pieces(const char *data, size_t len)
 		buffer_clear(&out[way], false);
 }
 
+/* What is told of a push are whole lines of a sound form. */
+static void read_refs(const char *data, size_t len)
+{
+	struct buffer out = { 0 };
+	bool none = false;
+
+	if (!refs_read(data, len, &out, &none)) {
+		const char *at = buffer_at(&out), *end = at + buffer_len(&out);
+
+		if (none != (buffer_len(&out) == 0) || (none && len != 4))
+			abort();
+		while (at < end) {
+			const char *stop = memchr(at, '\n', (size_t)(end - at));
+
+			if (!stop || stop - at < 83 || memchr(at, 0, (size_t)(stop - at)))
+				abort();
+			at = stop + 1;
+		}
+	}
+	buffer_clear(&out, false);
+}
+
 /* The first byte chooses a reader of what comes from the box or from a server. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -154,7 +176,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size--;
 	copy = malloc(size ? size : 1);
 	memcpy(copy, data + 1, size);
-	switch (data[0] % 6) {
+	switch (data[0] % 7) {
 	case 0:
 		read_head(copy, size, true);
 		break;
@@ -172,6 +194,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		break;
 	case 5:
 		swap_pieces(copy, size);
+		break;
+	case 6:
+		read_refs(copy, size);
 		break;
 	}
 	free(copy);

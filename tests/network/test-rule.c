@@ -18,7 +18,7 @@ static struct rules *rules_of(const char *network)
 	char text[8192];
 
 	snprintf(text, sizeof(text),
-		"{\"version\":1,\"network\":%s,\"credentials\":[{\"name\":\"forge\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
+		"{\"version\":1,\"journal\":\"/j\",\"network\":%s,\"credentials\":[{\"name\":\"forge\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
 		network);
 	cr_assert_eq(abox_spec_from_json(text, &spec, &error), 0, "%s: %s", network,
 		abox_error_get_message(error));
@@ -318,6 +318,29 @@ Test(rule, other_spellings_of_methods_and_fields)
 }
 
 /* Time is bounded whatever the pattern: no star makes it grow beyond length times length. */
+/* A request that could be read as an effect, and as none, must not get past it by a rule behind. */
+Test(rule, an_effect_is_not_got_around)
+{
+	_cleanup_(rules_unrefp) struct rules *rules =
+		rules_of("{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"methods\":[\"POST\"],\"paths\":[\"/x/*\",\"/y\"],"
+			 "\"effect\":{\"class\":\"idempotent\",\"key\":\"header:K\",\"approval\":\"required\"}},"
+			 "{\"host\":\"a.test\"}]}");
+	struct rules_verdict verdict = judge_request(rules, "a.test", "POST", "/x/1", NULL);
+	struct rules_request request = { .path = "/x/1", .path_len = 4 };
+
+	cr_assert_eq(judge(rules, "a.test", 443).action, RULES_INSPECT);
+	cr_assert(verdict.action == RULES_PASS && verdict.effect);
+	cr_expect_eq(verdict.effect->effect_class, 2);
+	cr_expect_str_eq(verdict.effect->key, "header:K");
+	cr_expect(verdict.effect->approval && !verdict.effect->defer && verdict.effect->limit == 0);
+	cr_expect_str_eq(rules_pattern(rules, &verdict, &request), "/x/*");
+	verdict = judge_request(rules, "a.test", "POST", "/z", NULL);
+	cr_expect(verdict.action == RULES_PASS && !verdict.effect);
+	cr_expect_eq(judge_request(rules, "a.test", "POST", "/z/../y", NULL).action, RULES_DENY);
+	cr_expect_eq(judge_request(rules, "a.test", "post", "/y", NULL).action, RULES_DENY);
+	cr_expect_eq(judge_request(rules, "a.test", "GET", "/y", "X-HTTP-Method-Override: POST\n").action, RULES_DENY);
+}
+
 Test(rule, many_stars_do_not_hang, .timeout = 10)
 {
 	char pattern[MATCH_PATTERN_MAX], text[MATCH_PATH_MAX];
