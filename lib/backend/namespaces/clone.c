@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The namespaces wall, the keeper's side: one clone into all namespaces at once, the id maps, and the end.
+ * The namespaces wall, the keeper's side: one clone into all namespaces but the network's (netns.c), the id maps, and the end.
  *
  * The guest is a fork of the keeper without an exec: that saves a program start. It is made while the keeper
  * holds nothing but the plan, and keeps no descriptor of it (guest_enter()).
@@ -45,8 +45,7 @@ static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *
 	int channel_fd, int *retpidfd, pid_t *retpid, struct fault *fault)
 {
 	struct sys_clone_args args = {
-		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWIPC |
-			 CLONE_NEWUTS | CLONE_PIDFD,
+		.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_PIDFD,
 		.pidfd = (uint64_t)(uintptr_t)retpidfd,
 		.exit_signal = SIGCHLD,
 	};

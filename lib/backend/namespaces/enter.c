@@ -250,10 +250,10 @@ static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault 
 		return r;
 	if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)
 		r = fault_set(fault, ABOX_E_SYSTEM, errno, "hostname", "cannot be set");
+	if (r == 0)
+		r = netns_enter(fault);
 	if (r == 0 && plan->network.mode != FLAT_NETWORK_NONE)
 		r = guest_network_enter(&plan->network, GUEST_FD_CHANNEL, fault);
-	else if (r == 0 && plan->lo_up)
-		r = guest_loopback_up(fault);
 	*retscratch_fd = scratch_fd;
 	return r;
 }
@@ -307,6 +307,8 @@ _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_gr
 	r = enter_groups(group, &fault);
 	if (r == 0)
 		r = close_rest(plan, &fault);
+	if (r == 0)
+		r = netns_begin(plan->lo_up && plan->network.mode == FLAT_NETWORK_NONE, &fault);
 	if (r == 0)
 		r = take_maps(plan, &fault);
 	if (r == 0)

@@ -40,6 +40,11 @@ int protect_mask(const struct flat_plan *plan, const char *place, int mask_fd, s
 /* In a copy of that mount namespace with a new pid namespace: /proc anew, with its masks. */
 int tree_renew_proc(const struct flat_plan *plan, struct fault *fault);
 
+/* netns.c: the network namespace, made beside the building of the tree; with `lo_up` its loopback interface is up. The
+ * process that makes it is begun when no descriptor of the caller's is closed by range any more. */
+int netns_begin(bool lo_up, struct fault *fault);
+int netns_enter(struct fault *fault);
+
 /* The guest's side of the clone: never returns. The channel is descriptor GUEST_FD_CHANNEL already. */
 _noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run);
 /* The guest of the namespaces wall. */
