@@ -24,11 +24,6 @@ struct backend_ops {
 	const char *name;
 	uint64_t ready_usec;	/* how long the guest may take to be ready, unless somebody knows better; 0: as long as usual */
 
-	/* Opens what the wall needs of the host, while nothing has been started. release() closes it, also
-	 * after a failed prepare(). One wall per process, so the state is the backend's own. */
-	int (*prepare)(const struct flat_plan *plan, struct fault *fault);
-	void (*release)(void);
-
 	/* Starts the guest and brings it as far as its own set-up: from here on it sends messages, GUEST_LOG
 	 * and GUEST_FAULT or GUEST_READY. A failure leaves nothing running. The keeper waits for ready_usec: a wall that
 	 * can tell what is in the way does so a bit before. */

@@ -16,8 +16,6 @@
  */
 typedef int (*outer_main)(const struct flat_plan *plan, int scratch_fd, struct fault *fault);
 
-int outer_prepare(const struct flat_plan *plan, struct fault *fault);
-void outer_release(void);
 int outer_start(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run, struct backend_wall *ret,
 	struct fault *fault);
 int outer_stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault);

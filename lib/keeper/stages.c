@@ -74,21 +74,6 @@ static int groups_undo(struct keeper *keeper, struct fault *fault)
 	return cgroup_remove(&keeper->group, KILL_TIMEOUT_USEC, fault);
 }
 
-static int sources_run(struct keeper *keeper, struct fault *fault)
-{
-	int r = keeper->backend->prepare(&keeper->plan, fault);
-
-	if (r < 0)
-		keeper->backend->release();
-	return r;
-}
-
-static int sources_undo(struct keeper *keeper, struct fault *fault)
-{
-	keeper->backend->release();
-	return 0;
-}
-
 static int guest_undo(struct keeper *keeper, struct fault *fault)
 {
 	keeper_watch(keeper, &keeper->guest, 0);
@@ -110,7 +95,6 @@ static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 		&keeper->backend_wall, fault);
 	if (r < 0)
 		return r;
-	keeper->backend->release();	/* the guest has its own */
 	r = link_wait_ready(keeper, deadline, fault);
 	if (r == 0) {
 		keeper->guest = (struct io){ .fd = keeper->backend_wall.channel_fd, .ready = link_ready };
@@ -154,7 +138,6 @@ static const struct stage stages[] = {
 	{ "control groups", groups_run, groups_undo },
 	{ "workspace", workspace_begin, workspace_settle },
 	{ "placeholders", placeholder_run, placeholder_undo },
-	{ "sources", sources_run, sources_undo },
 	{ "egress", network_egress_run, network_egress_undo },
 	{ "processes and namespaces", guest_run_stage, guest_undo },
 	{ "confinement of the keeper", confine_run, NULL },
@@ -188,7 +171,7 @@ static bool is_of_interest(const struct keeper *keeper, uint32_t number)
 		return keeper->n_placeholders != 0;
 	if (stages[number].undo == network_egress_undo)
 		return keeper->plan.network.mode != FLAT_NETWORK_NONE;
-	return stages[number].undo != sources_undo && stages[number].undo != network_undo;
+	return stages[number].undo != network_undo;
 }
 
 void stages_undo(struct keeper *keeper)

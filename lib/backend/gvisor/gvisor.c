@@ -40,8 +40,6 @@ static int start(const struct flat_plan *plan, const struct cgroup_group *group,
 const struct backend_ops backend_gvisor = {
 	.name = "gvisor",
 	.ready_usec = READY_USEC,
-	.prepare = outer_prepare,
-	.release = outer_release,
 	.start = start,
 	.stop = outer_stop,
 };

@@ -23,23 +23,7 @@
 #include "kernel/userns.h"
 
 #define MAPS_TIMEOUT_USEC (10 * USEC_PER_SEC)
-
-static const struct flat_plan *prepared;
-
-int outer_prepare(const struct flat_plan *plan, struct fault *fault)
-{
-	prepared = plan;
-	/* a plain user may copy mounts in the guest's own mount namespace only */
-	return plan->map == FLAT_MAP_RANGE ? sources_open(plan, fault) : 0;
-}
-
-void outer_release(void)
-{
-	if (prepared && prepared->map == FLAT_MAP_RANGE)
-		sources_close(prepared);
-	sources_end_helpers();
-	prepared = NULL;
-}
+#define SOURCES_TIMEOUT_USEC (30 * USEC_PER_SEC)
 
 static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run,
 	int channel_fd, int *retpidfd, pid_t *retpid, struct fault *fault)
@@ -151,6 +135,15 @@ static int map_guest(const struct flat_plan *plan, struct backend_wall *wall, st
 	return r < 0 ? prefer_guest_fault(wall, fault) : 0;
 }
 
+/* What cannot be opened is told by the keeper; a guest that is gone has said why, as long as it was asked. */
+static int send_sources(const struct flat_plan *plan, const struct backend_wall *wall, struct fault *fault)
+{
+	int r = sources_send(
+		plan, wall->channel_fd, clock_deadline(clock_monotonic_usec(), SOURCES_TIMEOUT_USEC), fault);
+
+	return r == ABOX_E_GONE ? prefer_guest_fault(wall, fault) : r;
+}
+
 int outer_stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec);
@@ -189,6 +182,8 @@ int outer_start(const struct flat_plan *plan, const struct cgroup_group *group, 
 	theirs = fd_close(theirs);
 	wall.channel_fd = steal_fd(ours);
 	r = map_guest(plan, &wall, fault);
+	if (r == 0 && plan->map == FLAT_MAP_RANGE)
+		r = send_sources(plan, &wall, fault);
 	if (r < 0) {
 		outer_stop(&wall, MAPS_TIMEOUT_USEC, NULL);
 		return r;
@@ -205,8 +200,6 @@ static int start(const struct flat_plan *plan, const struct cgroup_group *group,
 
 const struct backend_ops backend_namespaces = {
 	.name = "namespaces",
-	.prepare = outer_prepare,
-	.release = outer_release,
 	.start = start,
 	.stop = outer_stop,
 };

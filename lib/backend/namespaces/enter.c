@@ -204,18 +204,17 @@ static int fill_box(const struct flat_plan *plan, struct guest_box *box, struct 
 }
 
 /*
- * Channel at its number, the sources where sources.c has put them, and nothing else but the lock of the workspace: that
- * is held until the last process of the box is gone, even when the keeper is killed.
+ * The channel, and nothing else but the lock of the workspace: that is held until the last process of the box is gone,
+ * even when the keeper is killed.
  */
 static int close_rest(const struct flat_plan *plan, struct fault *fault)
 {
-	unsigned int last = SOURCES_FD + plan->n_steps;
+	unsigned int last = SOURCES_FD + plan->n_steps;	/* the last that a source may take */
+	bool has_lock = plan->workspace && plan->workspace->lock_fd >= 0;
 
-	if (plan->workspace && plan->workspace->lock_fd >= 0 &&
-		dup3(plan->workspace->lock_fd, (int)++last, O_CLOEXEC) < 0)
+	if (has_lock && dup3(plan->workspace->lock_fd, (int)last + 1, O_CLOEXEC) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "workspace", "its lock cannot be kept");
-	if (sys_close_range(GUEST_FD_CHANNEL + 1, SOURCES_FD - 1, 0) < 0 ||
-		sys_close_range(last + 1, ~0U, 0) < 0)
+	if (sys_close_range(GUEST_FD_CHANNEL + 1, last, 0) < 0 || sys_close_range(last + (has_lock ? 2 : 1), ~0U, 0) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "descriptors", "cannot be closed");
 	return 0;
 }
@@ -245,7 +244,8 @@ static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault 
 			return r;
 	}
 	r = tree_enter(plan, log_line, &scratch_fd, fault);
-	sources_close(plan);
+	if (r == 0)
+		r = sources_end(plan, fault);
 	if (r < 0)
 		return r;
 	if (sethostname(plan->hostname, strlen(plan->hostname)) < 0)

@@ -11,20 +11,22 @@
 #include "plan/flat.h"
 
 /*
- * What of the host goes into the box, one detached mount a step that uses a source, in descriptors SOURCES_FD
- * + number of the step (the root's: + n_steps), so that the guest can close everything else by range.
+ * What of the host goes into the box, one detached mount a step that uses a source. In the guest they get the descriptors
+ * SOURCES_FD + number of the step (the root's: + n_steps).
  *
- * A privileged keeper opens them before the guest is cloned, because the guest's ids may not reach the paths.
- * A plain user's guest does it itself, since only in its own mount namespace it may copy mounts.
+ * A privileged keeper opens them and sends them over the channel, because the guest's ids may not reach the paths; the
+ * guest takes them as it builds. A plain user's guest opens them itself, since only in its own mount namespace it may copy
+ * mounts, and before anything lies over the paths.
  */
 #define SOURCES_FD 64
 #define SOURCES_MAX 4096
 #define SOURCE_ABSENT (-ENOENT)	/* an optional source that is not there */
 
+int sources_send(const struct flat_plan *plan, int channel_fd, uint64_t deadline_usec, struct fault *fault);
 int sources_open(const struct flat_plan *plan, struct fault *fault);
-void sources_close(const struct flat_plan *plan);
-void sources_end_helpers(void);	/* in the keeper alone: processes that opening has left to be waited for */
-int sources_get(const struct flat_plan *plan, uint32_t step);	/* descriptor, SOURCE_ABSENT, or -EBADF */
+int sources_end(const struct flat_plan *plan, struct fault *fault);	/* takes what has not been asked for, and closes all */
+/* *retfd is a descriptor, or SOURCE_ABSENT. Waits for the keeper. */
+int sources_get(const struct flat_plan *plan, uint32_t step, int *retfd, struct fault *fault);
 
 /* Builds the tree of the plan in the caller's (new, private) mount namespace and makes it the root.
  * *retscratch_fd is the root of the scratch tmpfs. log() is told of optional steps that failed. */

@@ -18,15 +18,23 @@
 #include <agentbox/error.h>
 
 #include "base/fd.h"
+#include "base/pack.h"
 #include "base/path.h"
+#include "base/socket.h"
+#include "guest/guest.h"
 #include "kernel/mount.h"
 #include "kernel/userns.h"
 
-/* Remembers which optional sources were absent, since -EBADF cannot tell it apart from "none". */
-static uint8_t absent[SOURCES_MAX + 1];
+/* A message with sources: for each its slot and whether it is there; the descriptors of those that are come along. */
+#define ENTRY_BYTES 5
+#define PACKET_BYTES (64 * ENTRY_BYTES)
 
-/* The process that the namespace of an idmap was made with: it dies while the guest is made, and is waited for
- * when the keeper has let go of the sources. */
+/* What the guest has heard of the source of each step. */
+enum { UNKNOWN, PRESENT, ABSENT };
+static uint8_t known[SOURCES_MAX];
+
+/* The process that the namespace of an idmap was made with: it dies while the guest builds, and is waited for
+ * when all sources have been sent. */
 static struct userns_holder holder;
 
 static bool kind_matches(const struct flat_source *source, const struct stat *st)
@@ -191,25 +199,22 @@ static uint32_t mount_flags(const struct flat_source *source, uint32_t attr)
 	return flags;
 }
 
-static int open_slot(const struct flat_plan *plan, uint32_t slot, uint32_t source_index, uint32_t attr,
-	int root_fd, struct fault *fault)
+/* What one source shows, as a detached mount; SOURCE_ABSENT: it is optional, and not there. */
+static int open_mount(const struct flat_plan *plan, uint32_t source_index, uint32_t attr, int root_fd, int *retmount_fd,
+	struct fault *fault)
 {
 	const struct flat_source *source = &plan->sources[source_index];
 	_cleanup_(fd_closep) int fd = -EBADF, mount_fd = -EBADF;
 	uint32_t flags = mount_flags(source, attr);
 	int r;
 
-	if (source->kind == FLAT_WORKSPACE) {
-		r = open_workspace(plan, root_fd, &mount_fd, fault);
-		if (r == 0 && dup3(mount_fd, SOURCES_FD + (int)slot, O_CLOEXEC) < 0)
-			r = fault_set(fault, ABOX_E_SYSTEM, errno, source->path, "no descriptor left for it");
-		return r;
-	}
+	if (source->kind == FLAT_WORKSPACE)
+		return open_workspace(plan, root_fd, retmount_fd, fault);
 	r = open_source(source, root_fd, &fd, fault);
 	if (r < 0)
 		return r;
 	if (fd == SOURCE_ABSENT) {
-		absent[slot] = 1;
+		*retmount_fd = SOURCE_ABSENT;
 		return 0;
 	}
 	r = mount_clone(fd, "", flags, source->path, &mount_fd, fault);
@@ -217,60 +222,174 @@ static int open_slot(const struct flat_plan *plan, uint32_t slot, uint32_t sourc
 		r = idmap_source(plan, source, mount_fd, flags, fault);
 	if (r < 0)
 		return r;
-	if (dup3(mount_fd, SOURCES_FD + (int)slot, O_CLOEXEC) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, source->path, "no descriptor left for it");
+	*retmount_fd = steal_fd(mount_fd);
 	return 0;
+}
+
+/* Takes the descriptor, which may be SOURCE_ABSENT. */
+typedef int (*take_source)(uint32_t slot, int fd, void *userdata, struct fault *fault);
+
+/* All sources, in the order in which the tree asks for them: the root's comes first. */
+static int for_each_source(const struct flat_plan *plan, take_source take, void *userdata, struct fault *fault)
+{
+	_cleanup_(fd_closep) int root_fd = -EBADF;
+	int fd, r = 0;
+
+	if (plan->n_steps >= SOURCES_MAX)
+		return fault_set(fault, ABOX_E_LIMIT, 0, "sources", "the plan has too many steps");
+	root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root_fd < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot be opened");
+	if (plan->root_source >= 0) {
+		r = open_mount(plan, (uint32_t)plan->root_source, FLAT_ATTR_RDONLY, root_fd, &fd, fault);
+		if (r == 0)
+			r = take(plan->n_steps, fd, userdata, fault);
+	}
+	for (uint32_t i = 0; r == 0 && i < plan->n_steps; i++) {
+		const struct flat_step *step = &plan->steps[i];
+		/* of the layer below, not of the overlay */
+		uint32_t attr = step->attr | (step->op == FLAT_OP_OVERLAY ? FLAT_ATTR_RDONLY : 0);
+
+		if (step->source < 0)
+			continue;
+		r = open_mount(plan, (uint32_t)step->source, attr, root_fd, &fd, fault);
+		if (r == 0)
+			r = take(i, fd, userdata, fault);
+	}
+	return r;
+}
+
+/* -- the guest's side -- */
+
+static int keep(uint32_t slot, int fd, void *userdata, struct fault *fault)
+{
+	if (fd == SOURCE_ABSENT) {
+		known[slot] = ABSENT;
+		return 0;
+	}
+	if (dup3(fd, SOURCES_FD + (int)slot, O_CLOEXEC) < 0)
+		fault_set(fault, ABOX_E_SYSTEM, errno, "sources", "no descriptor left for one");
+	else
+		known[slot] = PRESENT;
+	fd_close(fd);
+	return known[slot] == PRESENT ? 0 : fault->code;
 }
 
 int sources_open(const struct flat_plan *plan, struct fault *fault)
 {
-	_cleanup_(fd_closep) int root_fd = -EBADF;
+	return for_each_source(plan, keep, NULL, fault);
+}
+
+/* The next few, from the keeper. */
+static int receive(const struct flat_plan *plan, struct fault *fault)
+{
+	uint8_t packet[PACKET_BYTES];
+	int fds[SOCKET_MAX_FDS];
+	struct pack_reader reader;
+	size_t n_fds = 0, next = 0;
+	ssize_t n = socket_recv(GUEST_FD_CHANNEL, packet, sizeof(packet), fds, &n_fds);
+	int r = 0;
+
+	reader = PACK_READER(packet, n > 0 ? (size_t)n : 0);
+	while (r == 0 && reader.offset < reader.len && !reader.failed) {
+		uint32_t slot = unpack_u32(&reader);
+		bool there = unpack_u8(&reader) != 0;
+
+		if (reader.failed || slot > plan->n_steps || slot >= SOURCES_MAX || (there && next == n_fds))
+			break;
+		r = keep(slot, there ? fds[next++] : SOURCE_ABSENT, NULL, fault);
+	}
+	if (r == 0 && (n <= 0 || !unpack_done(&reader) || next != n_fds))
+		r = fault_set(fault, ABOX_E_GONE, 0, "sources", "the keeper is gone");
+	while (next < n_fds)
+		fd_close(fds[next++]);
+	return r;
+}
+
+static bool is_used(const struct flat_plan *plan, uint32_t step)
+{
+	return step < plan->n_steps ? plan->steps[step].source >= 0 : plan->root_source >= 0;
+}
+
+int sources_get(const struct flat_plan *plan, uint32_t step, int *retfd, struct fault *fault)
+{
 	int r;
 
-	if (plan->n_steps >= SOURCES_MAX)
-		return fault_set(fault, ABOX_E_LIMIT, 0, "sources", "the plan has too many steps");
-	memset(absent, 0, sizeof(absent));
-	root_fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root_fd < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "/", "cannot be opened");
-	for (uint32_t i = 0; i < plan->n_steps; i++) {
-		const struct flat_step *step = &plan->steps[i];
-		uint32_t attr = step->attr;
-
-		if (step->source < 0)
-			continue;
-		if (step->op == FLAT_OP_OVERLAY)
-			attr |= FLAT_ATTR_RDONLY;	/* of the layer below, not of the overlay */
-		r = open_slot(plan, i, (uint32_t)step->source, attr, root_fd, fault);
+	if (!is_used(plan, step) || step >= SOURCES_MAX)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "sources", "a step asks for one that it has not");
+	while (known[step] == UNKNOWN) {
+		r = receive(plan, fault);
 		if (r < 0)
 			return r;
 	}
-	if (plan->root_source >= 0)
-		return open_slot(
-			plan, plan->n_steps, (uint32_t)plan->root_source, FLAT_ATTR_RDONLY, root_fd, fault);
+	*retfd = known[step] == ABSENT ? SOURCE_ABSENT : SOURCES_FD + (int)step;
 	return 0;
 }
 
-void sources_end_helpers(void)
+int sources_end(const struct flat_plan *plan, struct fault *fault)
 {
-	userns_holder_end(&holder);
-}
+	for (uint32_t i = 0; i <= plan->n_steps; i++) {
+		int fd, r;
 
-void sources_close(const struct flat_plan *plan)
-{
-	for (uint32_t i = 0; i <= plan->n_steps && i < SOURCES_MAX; i++) {
-		bool used = i < plan->n_steps ? plan->steps[i].source >= 0 : plan->root_source >= 0;
-
-		if (used)
-			close(SOURCES_FD + (int)i);
+		if (!is_used(plan, i))
+			continue;
+		r = sources_get(plan, i, &fd, fault);	/* of a step that was left out too: else it stays in the channel */
+		if (r < 0)
+			return r;
+		if (fd != SOURCE_ABSENT)
+			close(fd);
 	}
+	return 0;
 }
 
-int sources_get(const struct flat_plan *plan, uint32_t step)
-{
-	bool used = step < plan->n_steps ? plan->steps[step].source >= 0 : plan->root_source >= 0;
+/* -- the keeper's side -- */
 
-	if (!used)
-		return -EBADF;
-	return absent[step] ? SOURCE_ABSENT : SOURCES_FD + (int)step;
+struct batch {
+	int channel_fd;
+	uint64_t deadline_usec;
+	uint8_t packet[PACKET_BYTES];
+	struct pack_writer writer;
+	int fds[SOCKET_MAX_FDS];
+	size_t n_fds;
+};
+
+static int flush(struct batch *batch, struct fault *fault)
+{
+	int r = 0;
+
+	if (batch->writer.len > 0)
+		r = socket_send_until(batch->channel_fd, batch->packet, batch->writer.len, batch->fds, batch->n_fds,
+			batch->deadline_usec);
+	while (batch->n_fds > 0)
+		fd_close(batch->fds[--batch->n_fds]);
+	batch->writer = PACK_WRITER_FIXED(batch->packet, sizeof(batch->packet));
+	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "guest", "it ended before it was set up") : 0;
+}
+
+static int add(uint32_t slot, int fd, void *userdata, struct fault *fault)
+{
+	struct batch *batch = userdata;
+
+	pack_u32(&batch->writer, slot);
+	pack_u8(&batch->writer, fd != SOURCE_ABSENT);
+	if (fd != SOURCE_ABSENT)
+		batch->fds[batch->n_fds++] = fd;
+	if (batch->n_fds == SOCKET_MAX_FDS || batch->writer.len + ENTRY_BYTES > sizeof(batch->packet))
+		return flush(batch, fault);
+	return 0;
+}
+
+int sources_send(const struct flat_plan *plan, int channel_fd, uint64_t deadline_usec, struct fault *fault)
+{
+	struct batch batch = { .channel_fd = channel_fd, .deadline_usec = deadline_usec };
+	int r;
+
+	batch.writer = PACK_WRITER_FIXED(batch.packet, sizeof(batch.packet));
+	r = for_each_source(plan, add, &batch, fault);
+	if (r == 0)
+		r = flush(&batch, fault);
+	while (batch.n_fds > 0)
+		fd_close(batch.fds[--batch.n_fds]);
+	userns_holder_end(&holder);
+	return r;
 }

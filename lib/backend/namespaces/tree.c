@@ -313,10 +313,11 @@ static int attach(const struct tree *tree, const struct flat_step *step, int mou
 static int bind_source(
 	const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
 {
-	int mount_fd = sources_get(tree->plan, number);
+	int mount_fd, r;
 
-	if (mount_fd == SOURCE_ABSENT)
-		return 0;
+	r = sources_get(tree->plan, number, &mount_fd, fault);
+	if (r < 0 || mount_fd == SOURCE_ABSENT)
+		return r;
 	return attach(tree, step, mount_fd, fault);
 }
 
@@ -415,10 +416,11 @@ static int mount_overlay(
 	const struct tree *tree, const struct flat_step *step, uint32_t number, struct fault *fault)
 {
 	_cleanup_(fd_closep) int mount_fd = -EBADF;
-	int lower_fd = sources_get(tree->plan, number), r;
+	int lower_fd, r;
 
-	if (lower_fd == SOURCE_ABSENT)
-		return 0;
+	r = sources_get(tree->plan, number, &lower_fd, fault);
+	if (r < 0 || lower_fd == SOURCE_ABSENT)
+		return r;
 	r = new_overlay(tree, step, lower_fd, &mount_fd, fault);
 	/* it takes the number of the layer below, which is attached by now */
 	if (r == 0 && dup3(mount_fd, lower_fd, O_CLOEXEC) < 0)
@@ -617,12 +619,15 @@ static int make_root(struct tree *tree, struct fault *fault)
 	struct mount_tmpfs options = { plan->root_size_bytes, ROOT_INODES, 0755 };
 	struct flat_step step = { .op = FLAT_OP_OVERLAY, .mode = 0755, .target = "/", .name = "root" };
 	_cleanup_(fd_closep) int mount_fd = -EBADF, place_fd = -EBADF;
-	int r;
+	int lower_fd, r;
 
-	if (plan->root_source < 0)
+	if (plan->root_source < 0) {
 		r = mount_new_tmpfs(&options, MOUNT_NOSUID | MOUNT_NODEV, "/", &mount_fd, fault);
-	else
-		r = new_overlay(tree, &step, sources_get(plan, plan->n_steps), &mount_fd, fault);
+	} else {
+		r = sources_get(plan, plan->n_steps, &lower_fd, fault);
+		if (r == 0)
+			r = new_overlay(tree, &step, lower_fd, &mount_fd, fault);
+	}
 	if (r < 0)
 		return r;
 	place_fd = openat(tree->scratch_fd, NAME_ROOT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
