@@ -60,16 +60,12 @@ static int set_caps(uint64_t effective, uint64_t inheritable)
 	return sys_capset(&header, data) < 0 ? -errno : 0;
 }
 
-/* Without CAP_SETPCAP this changes nothing; the caller reads back what is left. */
+/* Up to the kernel's last one. Without CAP_SETPCAP this changes nothing; the caller reads back what is left. */
 static void drop_bounding(uint64_t keep)
 {
 	for (int cap = 0; cap < N_CAPS; cap++) {
-		int r = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
-
-		if (r < 0)
+		if (!(keep & CAPS_BIT(cap)) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
 			break;
-		if (r > 0 && !(keep & CAPS_BIT(cap)))
-			(void)prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
 	}
 }
 

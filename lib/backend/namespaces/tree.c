@@ -264,28 +264,33 @@ static int make_file(const struct tree *tree, const struct flat_step *step, stru
 	return 0;
 }
 
-/* The place that a mount covers; made, as a file or a folder, where it is missing. */
-static int open_target(const struct tree *tree, const struct flat_step *step, bool directory, int *retfd,
-	struct fault *fault)
+/* Makes the place that a mount shall cover, and opens it: a fresh one needs no looking for. -EEXIST and others: it is there
+ * already, or cannot be made. */
+static int make_target(const struct tree *tree, const struct flat_step *step, bool directory)
 {
 	const char *name;
-	int parent_fd, r;
+	int parent_fd, fd, r;
 
-	*retfd = open_inside(tree, step->target, O_PATH);
-	if (*retfd >= 0)
-		return 0;
-	if (*retfd != -ENOENT || is_of_host(tree, step->target))
-		return fail(step, -*retfd, "cannot be opened", fault);
+	if (is_of_host(tree, step->target))
+		return -EROFS;
 	r = open_parent(tree, step->target, &parent_fd, &name);
 	if (r < 0)
-		return fail(step, -r, "its parent cannot be opened", fault);
-	if (directory)
-		r = mkdirat(parent_fd, name, 0755) < 0 ? -errno : 0;
-	else
-		r = mknodat(parent_fd, name, S_IFREG | 0644, 0) < 0 ? -errno : 0;
-	if (r < 0)
-		return fail(step, -r, "cannot make the mount point", fault);
-	*retfd = open_inside(tree, step->target, O_PATH);
+		return r;
+	r = directory ? mkdirat(parent_fd, name, 0755) : mknodat(parent_fd, name, S_IFREG | 0644, 0);
+	fd = r < 0 ? -1 : openat(parent_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* The place that a mount covers; made, as a file or a folder, where it is missing. */
+static int open_target(const struct tree *tree, const struct flat_step *step, bool directory, int *retfd, bool *retmade,
+	struct fault *fault)
+{
+	int made = make_target(tree, step, directory);
+
+	*retmade = made >= 0;
+	*retfd = made >= 0 ? made : open_inside(tree, step->target, O_PATH);
+	if (*retfd == -ENOENT && !is_of_host(tree, step->target))
+		return fail(step, -made, "cannot make the mount point", fault);
 	return *retfd < 0 ? fail(step, -*retfd, "cannot be opened", fault) : 0;
 }
 
@@ -293,17 +298,19 @@ static int attach(const struct tree *tree, const struct flat_step *step, int mou
 {
 	_cleanup_(fd_closep) int target_fd = -EBADF;
 	struct stat st;
+	bool made;
 	int r;
 
 	if (fstat(mount_fd, &st) < 0)
 		return fail(step, errno, "cannot look at the mount", fault);
-	r = open_target(tree, step, S_ISDIR(st.st_mode), &target_fd, fault);
+	r = open_target(tree, step, S_ISDIR(st.st_mode), &target_fd, &made, fault);
 	if (r < 0)
 		return r;
 	r = mount_attach(mount_fd, target_fd, step->target, fault);
 	if (r < 0 || !S_ISDIR(st.st_mode))
 		return r;
-	forget_parent(tree);	/* it may be what is covered now */
+	if (!made)
+		forget_parent(tree);	/* it may be what is covered now */
 	if (step->op == FLAT_OP_BIND || step->op == FLAT_OP_OVERLAY || step->op == FLAT_OP_PROC)
 		covers[n_covers++] = (struct cover){ .root_fd = tree->root_fd, .target = step->target, .fd = mount_fd,
 			.is_host = step->op == FLAT_OP_BIND, .is_own = step->op == FLAT_OP_PROC };
