@@ -301,6 +301,15 @@ static void detect_v2(const struct hierarchies *hierarchies, struct cgroup_layou
 	}
 }
 
+/* A group of the tree counts its time as well, and each directory costs a start as much as it costs an end. */
+static void drop_double(struct cgroup_layout *layout)
+{
+	if (layout->limits_version != 1 || !layout->tree_dir[0])
+		return;
+	layout->controllers &= ~CGROUP_BIT(CGROUP_CPUACCT);
+	layout->limits_dir[CGROUP_CPUACCT][0] = 0;
+}
+
 static void explain(const struct hierarchies *hierarchies, struct cgroup_layout *layout)
 {
 	const char *reason = "", *remedy = "";
@@ -341,6 +350,7 @@ int cgroup_detect_by(const char *mountinfo, const char *own, struct cgroup_layou
 	}
 	detect_v1(&hierarchies, ret);
 	detect_v2(&hierarchies, ret);
+	drop_double(ret);
 	explain(&hierarchies, ret);
 	return 0;
 }

@@ -20,7 +20,7 @@ enum cgroup_controller {
 	CGROUP_MEMORY,
 	CGROUP_PIDS,
 	CGROUP_CPU,
-	CGROUP_CPUACCT,	/* v1 only; v2 counts always */
+	CGROUP_CPUACCT,	/* v1 without a v2 tree only; that counts always */
 	CGROUP_N_CONTROLLERS,
 };
 #define CGROUP_BIT(controller) (1U << (controller))

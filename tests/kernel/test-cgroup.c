@@ -566,6 +566,36 @@ Test(cgroup_detect, knows_what_a_partial_mount_shows)
 	clear_host();
 }
 
+/* v1 beside a v2 tree: time is counted by the tree, so there is no directory for that; without a tree there is. */
+Test(cgroup_detect, counts_time_once)
+{
+	static const char v1[] = "30 22 0:26 / %s/memory rw - cgroup cgroup rw,memory\n"
+				 "31 22 0:27 / %s/cpuacct rw - cgroup cgroup rw,cpuacct\n";
+	static const char *const files[] = { "memory/tasks", "cpuacct/tasks", "cg/cgroup.procs" };
+	char text[512], mountinfo[64], self[64];
+	struct cgroup_layout found;
+	int n;
+
+	cr_assert_not_null(mkdtemp(host));
+	for (size_t i = 0; i < ELEMENTSOF(files); i++)
+		put(files[i], "");
+	put("own", "2:memory:/\n1:cpuacct:/\n0::/\n");
+	n = snprintf(text, sizeof(text), v1, host, host);
+	put("mountinfo", text);
+	snprintf(mountinfo, sizeof(mountinfo), "%s/mountinfo", host);
+	snprintf(self, sizeof(self), "%s/own", host);
+	cgroup_detect_by(mountinfo, self, &found);
+	cr_assert_eq(found.limits_version, 1);
+	cr_assert_eq(found.controllers, CGROUP_BIT(CGROUP_MEMORY) | CGROUP_BIT(CGROUP_CPUACCT));
+	snprintf(text + n, sizeof(text) - (size_t)n, "32 22 0:28 / %s/cg rw - cgroup2 cgroup2 rw\n", host);
+	put("mountinfo", text);
+	cgroup_detect_by(mountinfo, self, &found);
+	cr_assert(ends_with(found.tree_dir, "/cg"), "%s", found.tree_dir);
+	cr_assert_eq(found.controllers, CGROUP_BIT(CGROUP_MEMORY));
+	cr_assert_str_eq(found.limits_dir[CGROUP_CPUACCT], "");
+	clear_host();
+}
+
 /* No cgroup filesystem at all, or files that cannot be read: told, not guessed. */
 Test(cgroup_detect, tells_when_there_is_nothing)
 {
