@@ -30,6 +30,9 @@ struct backend_ops {
 	int (*start)(const struct flat_plan *plan, const struct cgroup_group *group, uint64_t ready_usec,
 		struct backend_wall *ret, struct fault *fault);
 
+	/* Lets the guest join what it was not born into, where cgroup_has_rest(); it is not ready before. */
+	int (*join)(struct backend_wall *wall, const struct cgroup_group *group, struct fault *fault);
+
 	/* Ends everything behind the wall and takes the guest's remains. ABOX_E_TIMEOUT when it does not die.
 	 */
 	int (*stop)(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault);

@@ -18,6 +18,7 @@ typedef int (*outer_main)(const struct flat_plan *plan, int scratch_fd, struct f
 
 int outer_start(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run, struct backend_wall *ret,
 	struct fault *fault);
+int outer_join(struct backend_wall *wall, const struct cgroup_group *group, struct fault *fault);
 int outer_stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault);
 
 #endif

@@ -44,6 +44,14 @@ static int folder_undo(struct keeper *keeper, struct fault *fault)
 	return state_leave(keeper, fault);
 }
 
+static int groups_undo(struct keeper *keeper, struct fault *fault)
+{
+	if (!keeper->has_group)
+		return 0;
+	keeper->has_group = false;
+	return cgroup_remove(&keeper->group, KILL_TIMEOUT_USEC, fault);
+}
+
 static int groups_run(struct keeper *keeper, struct fault *fault)
 {
 	char name[64];
@@ -52,26 +60,30 @@ static int groups_run(struct keeper *keeper, struct fault *fault)
 	if (!keeper->plan.use_cgroup)
 		return 0;
 	snprintf(name, sizeof(name), "agentbox-%s", keeper->id);
-	r = cgroup_create(&keeper->plan.cgroup, name, &keeper->group, fault);
+	r = cgroup_begin(&keeper->plan.cgroup, name, &keeper->group, fault);
 	if (r < 0)
 		return r;
 	keeper->has_group = true;
-	r = cgroup_set_limits(&keeper->group, &keeper->plan.cgroup_limits, fault);
+	if (!cgroup_has_rest(&keeper->plan.cgroup))
+		r = cgroup_set_limits(&keeper->group, &keeper->plan.cgroup_limits, fault);
 	if (r == 0 && keeper->plan.kill == FLAT_KILL_CGROUP2 && keeper->plan.map == FLAT_MAP_RANGE)
 		r = cgroup_allow_clone(&keeper->group, keeper->plan.base_uid, keeper->plan.base_gid, fault);
-	if (r < 0) {
-		cgroup_remove(&keeper->group, KILL_TIMEOUT_USEC, NULL);
-		keeper->has_group = false;
-	}
+	if (r < 0)
+		groups_undo(keeper, NULL);
 	return r;
 }
 
-static int groups_undo(struct keeper *keeper, struct fault *fault)
+/* What the guest joins when it has built: made meanwhile. */
+static int rest_run(struct keeper *keeper, struct fault *fault)
 {
-	if (!keeper->has_group)
+	int r;
+
+	if (!keeper->has_group || !cgroup_has_rest(&keeper->plan.cgroup))
 		return 0;
-	keeper->has_group = false;
-	return cgroup_remove(&keeper->group, KILL_TIMEOUT_USEC, fault);
+	r = cgroup_complete(&keeper->plan.cgroup, &keeper->group, fault);
+	if (r == 0)
+		r = cgroup_set_limits(&keeper->group, &keeper->plan.cgroup_limits, fault);
+	return r < 0 ? r : keeper->backend->join(&keeper->backend_wall, &keeper->group, fault);
 }
 
 static int guest_undo(struct keeper *keeper, struct fault *fault)
@@ -84,30 +96,31 @@ static int guest_undo(struct keeper *keeper, struct fault *fault)
 	return keeper->backend->stop(&keeper->backend_wall, KILL_TIMEOUT_USEC, fault);
 }
 
+/* How long the guest may take from its birth on. */
+static uint64_t ready_usec(const struct keeper *keeper)
+{
+	if (keeper->ready_usec)
+		return keeper->ready_usec;
+	return keeper->backend->ready_usec ? keeper->backend->ready_usec : READY_TIMEOUT_USEC;
+}
+
 static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 {
-	uint64_t usual = keeper->backend->ready_usec ? keeper->backend->ready_usec : READY_TIMEOUT_USEC,
-		 ready_usec = keeper->ready_usec ? keeper->ready_usec : usual,
-		 deadline = clock_deadline(clock_monotonic_usec(), ready_usec);
-	int r;
-
-	r = keeper->backend->start(&keeper->plan, keeper->has_group ? &keeper->group : NULL, ready_usec,
+	return keeper->backend->start(&keeper->plan, keeper->has_group ? &keeper->group : NULL, ready_usec(keeper),
 		&keeper->backend_wall, fault);
+}
+
+static int ready_run(struct keeper *keeper, struct fault *fault)
+{
+	int r = link_wait_ready(keeper, clock_deadline(clock_monotonic_usec(), ready_usec(keeper)), fault);
+
 	if (r < 0)
 		return r;
-	r = link_wait_ready(keeper, deadline, fault);
-	if (r == 0) {
-		keeper->guest = (struct io){ .fd = keeper->backend_wall.channel_fd, .ready = link_ready };
-		keeper->wall = (struct io){ .fd = keeper->backend_wall.pidfd, .ready = link_wall_ready };
-		if (keeper_watch(keeper, &keeper->guest, EPOLLIN) < 0 ||
-			keeper_watch(keeper, &keeper->wall, EPOLLIN) < 0)
-			r = fault_set(fault, ABOX_E_SYSTEM, errno, "guest", "cannot be watched");
-	}
-	if (r == 0)
-		r = workspace_tell_wall(keeper, fault);
-	if (r < 0)
-		guest_undo(keeper, NULL);
-	return r;
+	keeper->guest = (struct io){ .fd = keeper->backend_wall.channel_fd, .ready = link_ready };
+	keeper->wall = (struct io){ .fd = keeper->backend_wall.pidfd, .ready = link_wall_ready };
+	if (keeper_watch(keeper, &keeper->guest, EPOLLIN) < 0 || keeper_watch(keeper, &keeper->wall, EPOLLIN) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "guest", "cannot be watched");
+	return workspace_tell_wall(keeper, fault);
 }
 
 static int confine_run(struct keeper *keeper, struct fault *fault)
@@ -140,6 +153,8 @@ static const struct stage stages[] = {
 	{ "placeholders", placeholder_run, placeholder_undo },
 	{ "egress", network_egress_run, network_egress_undo },
 	{ "processes and namespaces", guest_run_stage, guest_undo },
+	{ "limits", rest_run, NULL },
+	{ "guest", ready_run, NULL },
 	{ "confinement of the keeper", confine_run, NULL },
 	{ "journal", record_begin, NULL },
 	{ "network", network_run, network_undo },

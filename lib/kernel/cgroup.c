@@ -153,17 +153,34 @@ static int open_kill_tree(const struct cgroup_layout *layout, bool make, struct 
 }
 
 /* Takes back what was made before the failure; nobody has joined yet. */
-static void undo(struct cgroup_group *group)
+static void undo_limits(struct cgroup_group *group)
 {
-	for (int i = 0; i < CGROUP_N_CONTROLLERS; i++)
+	for (int i = 0; i < CGROUP_N_CONTROLLERS; i++) {
 		if (group->parent_fds[i] >= 0)
 			unlinkat(group->parent_fds[i], group->name, AT_REMOVEDIR);
+		if (group->version == 2)
+			continue;	/* copies of the tree's */
+		group->parent_fds[i] = fd_close(group->parent_fds[i]);
+		group->dir_fds[i] = fd_close(group->dir_fds[i]);
+		group->join_fds[i] = fd_close(group->join_fds[i]);
+	}
+}
+
+static void undo(struct cgroup_group *group)
+{
+	undo_limits(group);
 	if (group->tree_parent_fd >= 0)
 		unlinkat(group->tree_parent_fd, group->name, AT_REMOVEDIR);
 	cgroup_close(group);
 }
 
-int cgroup_create(
+static int cannot_make(const char *name, int r, struct fault *fault)
+{
+	return fault_set(fault, r == -EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, -r, "cgroup",
+		"cannot make the control group '%s'", name);
+}
+
+int cgroup_begin(
 	const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault)
 {
 	struct cgroup_group group = CGROUP_GROUP_INIT;
@@ -176,13 +193,42 @@ int cgroup_create(
 			fault, ABOX_E_UNSUPPORTED, 0, "cgroup", "no control groups: %s", layout->reason);
 	strcpy(group.name, name);
 	group.version = layout->limits_version;
-	r = open_limit_dirs(layout, true, &group);
-	if (r == 0)
-		r = open_kill_tree(layout, true, &group);
+	r = open_kill_tree(layout, true, &group);
 	if (r < 0) {
 		undo(&group);
-		return fault_set(fault, r == -EEXIST ? ABOX_E_EXISTS : ABOX_E_SYSTEM, -r, "cgroup",
-			"cannot make the control group '%s'", name);
+		return cannot_make(name, r, fault);
+	}
+	*ret = group;
+	return 0;
+}
+
+int cgroup_complete(const struct cgroup_layout *layout, struct cgroup_group *group, struct fault *fault)
+{
+	int r = open_limit_dirs(layout, true, group);
+
+	if (r == 0)
+		return 0;
+	undo_limits(group);
+	return cannot_make(group->name, r, fault);
+}
+
+bool cgroup_has_rest(const struct cgroup_layout *layout)
+{
+	return layout->limits_version == 1;
+}
+
+int cgroup_create(
+	const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault)
+{
+	struct cgroup_group group;
+	int r = cgroup_begin(layout, name, &group, fault);
+
+	if (r < 0)
+		return r;
+	r = cgroup_complete(layout, &group, fault);
+	if (r < 0) {
+		undo(&group);
+		return r;
 	}
 	*ret = group;
 	return 0;
@@ -388,4 +434,23 @@ int cgroup_join(const struct cgroup_group *group, bool in_tree, struct fault *fa
 		return fault_set(
 			fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot join the group '%s'", group->name);
 	return 0;
+}
+
+size_t cgroup_join_fds(const struct cgroup_group *group, int retfds[CGROUP_N_CONTROLLERS])
+{
+	size_t n = 0;
+
+	for (int i = 0; i < CGROUP_N_CONTROLLERS; i++)
+		if (group->join_fds[i] >= 0)
+			retfds[n++] = group->join_fds[i];
+	return n;
+}
+
+int cgroup_join_by(const int *fds, size_t n_fds, struct fault *fault)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < n_fds && r == 0; i++)
+		r = write_zero(fds[i]);
+	return r < 0 ? fault_set(fault, ABOX_E_SYSTEM, -r, "cgroup", "cannot join the group of the box") : 0;
 }

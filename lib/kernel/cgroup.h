@@ -74,6 +74,13 @@ struct cgroup_group {
  * use them by then). */
 int cgroup_create(
 	const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault);
+/* The same in two steps. cgroup_begin() makes what a process is born into: the v2 directory, where there is one.
+ * cgroup_complete() makes the rest, which is joined later: the directories of v1. cgroup_has_rest() tells whether there is
+ * any. A failure of the second leaves the group as it was after the first. */
+int cgroup_begin(
+	const struct cgroup_layout *layout, const char *name, struct cgroup_group *ret, struct fault *fault);
+int cgroup_complete(const struct cgroup_layout *layout, struct cgroup_group *group, struct fault *fault);
+bool cgroup_has_rest(const struct cgroup_layout *layout);
 /* A group below `parent` for one command: only in the v2 tree (kill, freeze, cpu time), without limits of its
  * own. */
 int cgroup_create_child(const struct cgroup_group *parent, const char *name, struct cgroup_group *ret,
@@ -95,6 +102,11 @@ int cgroup_clone_fd(const struct cgroup_group *group);
  * which need the same. Gives them the list of processes and nothing else. */
 int cgroup_allow_clone(const struct cgroup_group *group, uid_t uid, gid_t gid, struct fault *fault);
 int cgroup_join(const struct cgroup_group *group, bool in_tree, struct fault *fault);
+/* What joins the rest, for a process that has not got the group: descriptors for cgroup_join_by(), which are the group's.
+ * The kernel demands that the one that writes has, as its own or its saved one, the user id of who opened them, or
+ * that this was root. */
+size_t cgroup_join_fds(const struct cgroup_group *group, int retfds[CGROUP_N_CONTROLLERS]);
+int cgroup_join_by(const int *fds, size_t n_fds, struct fault *fault);
 
 struct cgroup_stats {
 	uint32_t has_memory, has_pids, has_cpu;	/* which of the following mean something */

@@ -41,5 +41,6 @@ const struct backend_ops backend_gvisor = {
 	.name = "gvisor",
 	.ready_usec = READY_USEC,
 	.start = start,
+	.join = outer_join,
 	.stop = outer_stop,
 };

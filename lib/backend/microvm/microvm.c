@@ -237,5 +237,6 @@ const struct backend_ops backend_microvm = {
 	.name = "microvm",
 	.ready_usec = READY_USEC,
 	.start = start,
+	.join = outer_join,
 	.stop = outer_stop,
 };

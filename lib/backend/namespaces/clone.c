@@ -43,7 +43,7 @@ static int clone_guest(const struct flat_plan *plan, const struct cgroup_group *
 	if (pid == 0) {
 		if (dup3(channel_fd, GUEST_FD_CHANNEL, O_CLOEXEC) < 0)
 			_exit(1);
-		guest_enter(plan, group, run);
+		guest_enter(plan, run);
 	}
 	if (pid < 0) {
 		fault_set(fault, errno == EPERM ? ABOX_E_UNAVAILABLE : ABOX_E_SYSTEM, errno, "namespaces",
@@ -144,6 +144,18 @@ static int send_sources(const struct flat_plan *plan, const struct backend_wall 
 	return r == ABOX_E_GONE ? prefer_guest_fault(wall, fault) : r;
 }
 
+int outer_join(struct backend_wall *wall, const struct cgroup_group *group, struct fault *fault)
+{
+	char byte = ENTER_GROUPS;
+	int fds[CGROUP_N_CONTROLLERS], r;
+
+	r = socket_send(wall->channel_fd, &byte, 1, fds, cgroup_join_fds(group, fds));
+	if (r == 0)
+		return 0;
+	fault_set(fault, ABOX_E_GONE, -r, "guest", "it ended before it was set up");
+	return prefer_guest_fault(wall, fault);
+}
+
 int outer_stop(struct backend_wall *wall, uint64_t timeout_usec, struct fault *fault)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), timeout_usec);
@@ -201,5 +213,6 @@ static int start(const struct flat_plan *plan, const struct cgroup_group *group,
 const struct backend_ops backend_namespaces = {
 	.name = "namespaces",
 	.start = start,
+	.join = outer_join,
 	.stop = outer_stop,
 };

@@ -4,8 +4,8 @@
  * nobody of its uid can look into it, and that commands find everything in place; or it tells what failed and
  * ends.
  *
- * Security: the order matters. Groups are joined with the host's ids; ids are taken before the tree is built,
- * so that what is made belongs to the box; the old root is gone before anything of the box can run.
+ * Security: the order matters. Ids are taken before the tree is built, so that what is made belongs to the box;
+ * the old root is gone, and the network namespace and the groups are entered, before anything of the box can run.
  */
 #include "backend/namespaces/namespaces.h"
 
@@ -104,7 +104,8 @@ static int take_ids(const struct flat_plan *plan, struct fault *fault)
 	}
 	if (plan->map == FLAT_MAP_SINGLE)
 		return 0;
-	if (syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, 0) < 0)
+	/* the saved one goes in enter_groups() */
+	if (syscall(SYS_setresgid, 0, 0, 0) < 0 || syscall(SYS_setresuid, 0, 0, -1) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "ids", "cannot become root of the box");
 	return 0;
 }
@@ -205,33 +206,46 @@ static int fill_box(const struct flat_plan *plan, struct guest_box *box, struct 
 
 /*
  * The channel, and nothing else but the lock of the workspace: that is held until the last process of the box is gone,
- * even when the keeper is killed.
+ * even when the keeper is killed. The table of descriptors gets its size here, before netns.c shares it: the kernel makes
+ * who enlarges a shared one wait for a grace period.
  */
 static int close_rest(const struct flat_plan *plan, struct fault *fault)
 {
 	unsigned int last = SOURCES_FD + plan->n_steps;	/* the last that a source may take */
 	bool has_lock = plan->workspace && plan->workspace->lock_fd >= 0;
 
-	if (has_lock && dup3(plan->workspace->lock_fd, (int)last + 1, O_CLOEXEC) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "workspace", "its lock cannot be kept");
+	if (dup3(has_lock ? plan->workspace->lock_fd : GUEST_FD_CHANNEL, (int)last + 1, O_CLOEXEC) < 0)
+		return fault_set(fault, ABOX_E_SYSTEM, errno, "descriptors", "there is no room for them");
 	if (sys_close_range(GUEST_FD_CHANNEL + 1, last, 0) < 0 || sys_close_range(last + (has_lock ? 2 : 1), ~0U, 0) < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, errno, "descriptors", "cannot be closed");
 	return 0;
 }
 
-static int enter_groups(const struct cgroup_group *group, struct fault *fault)
+/*
+ * What was built until here is not counted in the box's groups, and is no more than the plan says. The saved id is still
+ * that of who made them, because the kernel asks for it; it has no way back in a user namespace that does not map it, and
+ * goes now.
+ */
+static int enter_groups(const struct flat_plan *plan, struct fault *fault)
 {
-	int r;
+	int fds[SOCKET_MAX_FDS], r = 0;
+	size_t n_fds = 0;
+	char byte;
 
-	if (group) {
-		r = cgroup_join(group, cgroup_clone_fd(group) >= 0, fault);
-		if (r < 0)
-			return r;
+	if (plan->use_cgroup && cgroup_has_rest(&plan->cgroup)) {
+		if (socket_recv(GUEST_FD_CHANNEL, &byte, 1, fds, &n_fds) != 1 || byte != ENTER_GROUPS)
+			r = fault_set(fault, ABOX_E_GONE, 0, "cgroup", "the keeper is gone");
+		if (r == 0)
+			r = cgroup_join_by(fds, n_fds, fault);
+		for (size_t i = 0; i < n_fds; i++)
+			fd_close(fds[i]);
 	}
+	if (r == 0 && plan->map != FLAT_MAP_SINGLE && syscall(SYS_setresuid, 0, 0, 0) < 0)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, "ids", "cannot become root of the box");
 	/* after joining, so that the box's own group is its root */
-	if (unshare(CLONE_NEWCGROUP) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "cgroup namespace", "cannot be made");
-	return 0;
+	if (r == 0 && unshare(CLONE_NEWCGROUP) < 0)
+		r = fault_set(fault, ABOX_E_SYSTEM, errno, "cgroup namespace", "cannot be made");
+	return r;
 }
 
 static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault *fault)
@@ -254,6 +268,8 @@ static int build(const struct flat_plan *plan, int *retscratch_fd, struct fault 
 		r = netns_enter(fault);
 	if (r == 0 && plan->network.mode != FLAT_NETWORK_NONE)
 		r = guest_network_enter(&plan->network, GUEST_FD_CHANNEL, fault);
+	if (r == 0)
+		r = enter_groups(plan, fault);
 	*retscratch_fd = scratch_fd;
 	return r;
 }
@@ -297,16 +313,14 @@ int guest_main(const struct flat_plan *plan, int scratch_fd, struct fault *fault
 	return r;
 }
 
-_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run)
+_noreturn_ void guest_enter(const struct flat_plan *plan, outer_main run)
 {
 	struct fault fault;
 	int scratch_fd = -EBADF, r;
 
 	fault_init(&fault, ABOX_STAGE_START);
 	prctl(PR_SET_NAME, "agentbox-guest");
-	r = enter_groups(group, &fault);
-	if (r == 0)
-		r = close_rest(plan, &fault);
+	r = close_rest(plan, &fault);
 	if (r == 0)
 		r = netns_begin(plan->lo_up && plan->network.mode == FLAT_NETWORK_NONE, &fault);
 	if (r == 0)

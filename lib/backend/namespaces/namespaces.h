@@ -48,13 +48,14 @@ int netns_begin(bool lo_up, struct fault *fault);
 int netns_enter(struct fault *fault);
 
 /* The guest's side of the clone: never returns. The channel is descriptor GUEST_FD_CHANNEL already. */
-_noreturn_ void guest_enter(const struct flat_plan *plan, const struct cgroup_group *group, outer_main run);
+_noreturn_ void guest_enter(const struct flat_plan *plan, outer_main run);
 /* The guest of the namespaces wall. */
 int guest_main(const struct flat_plan *plan, int scratch_fd, struct fault *fault);
 
-/* What keeper and guest say while the id maps are being made: one byte each; the first only where a tool
- * needs it. */
+/* What keeper and guest say on the way to READY: one byte each. The first only where a tool needs it; the last with
+ * the descriptors that groups are joined by, only where cgroup_has_rest(). Sources come between the last two. */
 #define ENTER_MAP_ME 'm'
 #define ENTER_MAPPED 'g'
+#define ENTER_GROUPS 'c'
 
 #endif
