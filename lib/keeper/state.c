@@ -65,23 +65,21 @@ static int write_first(struct keeper *keeper, const char *name, const void *data
  * start does it twice. Readers take the first line. */
 int state_set(struct keeper *keeper, uint32_t state)
 {
-	_cleanup_(fd_closep) int fd = -EBADF;
 	char line[STATE_LINE_BYTES];
 
 	keeper->state = state;
 	memset(line, '\n', sizeof(line));
 	memcpy(line, state_names[state], strlen(state_names[state]));
-	fd = openat(keeper->box_fd, STATE_STATE, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	return fd < 0 ? -errno : fd_pwrite_all(fd, line, sizeof(line), 0);
+	return fd_pwrite_all(keeper->lock_fd, line, sizeof(line), 0);
 }
 
 static int take_lock(struct keeper *keeper, struct fault *fault)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
-	keeper->lock_fd = openat(keeper->box_fd, STATE_LOCK, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	keeper->lock_fd = openat(keeper->box_fd, STATE_STATE, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (keeper->lock_fd < 0 || fcntl(keeper->lock_fd, F_OFD_SETLK, &lock) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, STATE_LOCK, "cannot take the lock of the box");
+		return fault_set(fault, ABOX_E_SYSTEM, errno, STATE_STATE, "cannot take the lock of the box");
 	return 0;
 }
 

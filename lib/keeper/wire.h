@@ -104,12 +104,12 @@ enum {
  * State of a box: STATE/boxes/ID (mode 0700), made by the keeper below the folder descriptor it is given (that of STATE).
  * STATE itself (boxes/ and names/ in it) is made by the library. A name is taken by a link names/NAME -> ID.
  *
- *   lock          held by the keeper with an OFD write lock on the whole file as long as it lives: the one proof of life
  *   sock          listening socket (SOCK_SEQPACKET); bound and reached as /proc/self/fd/N/sock, so no length limit
  *   record.json   as given with START; written before anything else is changed on the host
  *   plan.json     as given with START
  *   cgroups       one absolute folder a line, deepest last, written before it is made: what gc removes when the keeper was killed
- *   state         one word and newlines: starting, running, paused, stopping, stopped, failed; written in place
+ *   state         held by the keeper with an OFD write lock on the whole file as long as it lives: the one proof of life; in
+ *                 it one word and newlines: starting, running, paused, stopping, stopped, failed; written in place
  *   workspace     id of a workspace that has to be settled, as long as it has
  *   report.json   teardown report, once stopped (detached boxes)
  *   network.log   events of the network, a JSON object a line
@@ -120,7 +120,6 @@ enum {
  */
 #define STATE_BOXES "boxes"
 #define STATE_NAMES "names"
-#define STATE_LOCK "lock"
 #define STATE_SOCKET "sock"
 #define STATE_RECORD "record.json"
 #define STATE_PLAN "plan.json"

@@ -230,7 +230,7 @@ static int take_lock(int box_fd, int *retfd)
 {
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 	_cleanup_(fd_closep) int fd =
-		openat(box_fd, STATE_LOCK, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+		openat(box_fd, STATE_STATE, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0 || fcntl(fd, F_OFD_SETLK, &lock) < 0)
 		return -errno;

@@ -87,14 +87,14 @@ static bool may_be_unborn(int box_fd)
 {
 	struct stat st;
 
-	if (fstatat(box_fd, STATE_STATE, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (fstatat(box_fd, STATE_STATE, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_size > 0)
 		return false;
 	return fstat(box_fd, &st) == 0 && time(NULL) - st.st_mtime < UNBORN_SECONDS;
 }
 
 enum state_life state_life(int box_fd)
 {
-	_cleanup_(fd_closep) int fd = openat(box_fd, STATE_LOCK, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	_cleanup_(fd_closep) int fd = openat(box_fd, STATE_STATE, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
 	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
 
 	if (fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) < 0)
