@@ -6,6 +6,7 @@
 #include "answer.h"
 
 #include <jansson.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,12 +103,25 @@ static int add_stream(json_t *value, const abox_result *result, int stream, cons
 	return r;
 }
 
+/* What ended the command where it was not itself and not its user: its exit code alone does not tell. */
+static void say_end(const struct console *console)
+{
+	int cause = abox_result_get_cause(console->result), number = abox_result_get_signal(console->result);
+
+	if (!console->result || console->canceled || console->broken_pipe || cause == ABOX_CAUSE_EXITED)
+		return;
+	if (cause == ABOX_CAUSE_SIGNALED && (number == SIGINT || number == SIGPIPE))	/* shells are silent too */
+		return;
+	say("the command was ended (%s): %s", abox_cause_name(cause), abox_result_get_evidence(console->result));
+}
+
 int answer_result(struct answer *answer, const struct console *console)
 {
 	_cleanup_(text_freep) char *json = NULL;
 	int exit_code = console_exit_code(console);
 	json_t *value = NULL;
 
+	say_end(console);
 	if (!answer->settings->json && !answer->settings->result_file)
 		return exit_code;
 	if (abox_result_dump(console->result, &json) >= 0)

@@ -14,7 +14,7 @@ static const struct {
 	{ "125", "run, exec: the box could not be made or kept, or the call was wrong; one line on stderr says what" },
 	{ "126", "run, exec: the program was found but cannot be executed (or its interpreter is missing)" },
 	{ "127", "run, exec: the program was not found" },
-	{ "128+n", "run, exec, wait: signal n ended it, also when a limit sent it (--result has the cause)" },
+	{ "128+n", "run, exec, wait: signal n ended it, also when a limit sent it; run and exec say which on stderr" },
 	{ "141", "run, exec: the reader of our output went away; the command was killed" },
 	{ "0", "all others: done" },
 	{ "1", "all others: it failed, or the answer is no (doctor: no usable wall; verify: less than promised)" },

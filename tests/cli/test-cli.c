@@ -52,6 +52,35 @@ Test(cli, exit_codes)
 	cr_expect_eq(cli_words("stop", "no-such-box"), 1);
 }
 
+/* The one line of ours that `run` has added to the command's output; "" when there is none. */
+static const char *line_of_ours(void)
+{
+	char *line = strstr(text, "agentbox: ");
+
+	if (!line)
+		return "";
+	cr_expect_null(strstr(line + 1, "agentbox: "), "%s", text);
+	return line;
+}
+
+/* What ended a command that did not end by itself is said, with the evidence; of others nothing is. */
+Test(cli, says_what_ended_the_command)
+{
+	cr_expect_eq(cli_words("run", "--timeout", "300ms", "sleep", "100"), 124);
+	cr_expect_not_null(strstr(line_of_ours(), "ended (timeout): the wall clock of the box ran out\n"), "%s", text);
+	cr_expect_eq(cli_words("run", "--", "sh", "-c", "echo probe; kill -KILL $$"), 128 + SIGKILL);
+	cr_expect_not_null(strstr(text, "probe\n"), "%s", text);
+	cr_expect_not_null(strstr(line_of_ours(), "ended (signaled): signal 9\n"), "%s", text);
+	cr_expect_eq(cli_words("run", "--", "sh", "-c", "kill -INT $$"), 128 + SIGINT);
+	cr_expect_str_eq(text, "");
+	cr_expect_eq(cli_words("run", "--", "sh", "-c", "exit 137"), 137);
+	cr_expect_str_eq(text, "");
+	if (geteuid() != 0)
+		return;	/* without a group no counter of the kernel tells of a kill at the limit */
+	cr_expect_eq(cli_words("run", "--memory", "32MiB", "--", "sh", "-c", "exec tail /dev/zero"), 128 + SIGKILL);
+	cr_expect_not_null(strstr(line_of_ours(), "ended (memory): killed by the kernel at the memory limit"), "%s", text);
+}
+
 /* Files go into a box, are looked at, moved, removed, and come out; what leads outside is refused. */
 Test(cli, files_go_in_and_come_out)
 {
