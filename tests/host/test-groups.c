@@ -206,6 +206,62 @@ Test(groups, B79_stop_removes_frozen_groups, .timeout = 60)
 		cr_skip_test("needs cgroup2 to freeze with");
 }
 
+/* A process of this name in the group; 0: there is none. */
+static pid_t member_called(const char *folder, const char *name)
+{
+	char path[800], comm[32];
+	pid_t found = 0;
+	FILE *list;
+	int pid;
+
+	snprintf(path, sizeof(path), "%s/cgroup.procs", folder);
+	list = fopen(path, "r");
+	while (list && !found && fscanf(list, "%d", &pid) == 1) {
+		FILE *file;
+
+		snprintf(path, sizeof(path), "/proc/%d/comm", pid);
+		file = fopen(path, "r");
+		if (file && fgets(comm, sizeof(comm), file) && strncmp(comm, name, strlen(name)) == 0)
+			found = pid;
+		if (file)
+			fclose(file);
+	}
+	if (list)
+		fclose(list);
+	return found;
+}
+
+/* What is joined last: PID 1 of the box is in each of its groups, and none of its user ids, the saved one neither, is root's. */
+Test(groups, pid_1_is_in_all_of_them_and_nobody_of_the_host, .timeout = 60)
+{
+	struct leaks *before = leaks_take();
+	unsigned int ids[4] = { 0 };
+	struct groups groups;
+	abox_sandbox *box;
+	char path[64], line[256];
+	pid_t guest;
+	FILE *file;
+
+	needs("root");
+	box = box_of("{}");
+	find_groups(&groups, box);
+	guest = member_called(groups.paths[0], "agentbox-guest");
+	cr_assert_gt(guest, 1);
+	for (int i = 1; i < groups.n; i++)
+		cr_expect_eq(member_called(groups.paths[i], "agentbox-guest"), guest, "%s", groups.paths[i]);
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)guest);
+	file = fopen(path, "r");
+	cr_assert_not_null(file);
+	while (fgets(line, sizeof(line), file) && sscanf(line, "Uid: %u %u %u %u", &ids[0], &ids[1], &ids[2], &ids[3]) != 4)
+		;
+	fclose(file);
+	for (int i = 0; i < 4; i++)
+		cr_expect(ids[i] != 0 && ids[i] == ids[0], "%u", ids[i]);
+	cr_expect_eq(abox_sandbox_stop(box, ABOX_STOP_CANCEL, NULL, NULL), 0);
+	abox_sandbox_unref(box);
+	assert_no_leaks(before);
+}
+
 static bool pid_gone(void *pid)
 {
 	return pid_is_gone(*(pid_t *)pid);
