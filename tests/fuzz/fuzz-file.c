@@ -49,10 +49,10 @@ static void call_library(uint8_t which, abox_files *files)
 	default:
 		snprintf(target, sizeof(target), "/tmp/abox-fuzz-file-%d", (int)getpid());
 		if (abox_files_download(files, "a", target, &options, &text, NULL) == 0) {
-			char command[96];
+			char command[160];
 
 			abox_free(text);
-			snprintf(command, sizeof(command), "rm -rf %s", target);
+			snprintf(command, sizeof(command), "chmod -R u+rwX %s; rm -rf %s", target, target);
 			if (system(command) != 0)
 				abort();
 		}
@@ -78,7 +78,7 @@ static void hear_server(const uint8_t *data, size_t size)
 
 static void hear_library(const uint8_t *data, size_t size)
 {
-	char folder[] = "/dev/shm/abox-fuzz-XXXXXX", command[96];
+	char folder[] = "/dev/shm/abox-fuzz-XXXXXX", command[160];
 	int pair[2], root_fd;
 
 	if (!mkdtemp(folder) || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
@@ -91,7 +91,8 @@ static void hear_library(const uint8_t *data, size_t size)
 	close(root_fd);
 	close(pair[0]);
 	close(pair[1]);
-	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	/* what the bytes have closed, they must not keep */
+	snprintf(command, sizeof(command), "chmod -R u+rwX %s; rm -rf %s", folder, folder);
 	if (system(command) != 0)
 		abort();
 }
