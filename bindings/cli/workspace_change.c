@@ -105,9 +105,12 @@ static int run_diff(struct cli_settings *settings)
 	r = abox_workspace_open(settings->words[0], &workspace, &error);
 	if (r >= 0)
 		r = make_changes(settings, &options, workspace, &changes, &error);
-	if (r >= 0 && settings->flag[FLAG_PATCH])
+	if (r >= 0 && settings->flag[FLAG_PATCH]) {
+		options.progress = progress_count;
+		options.progress_userdata = (void *)"compared";
 		r = abox_workspace_patch(workspace, &options, changes, STDOUT_FILENO, &error);
-	else if (r >= 0)
+		progress_wipe();
+	} else if (r >= 0)
 		r = settings->json ? abox_changes_dump(changes, &text) : abox_changes_format(changes, &text);
 	if (r < 0)
 		return fail(settings, r, error);
@@ -272,9 +275,12 @@ static int run_artifacts(struct cli_settings *settings)
 		options.never = rules.never;
 		options.secrets = rules.secrets;
 		options.n_secrets = rules.n_secrets;
+		options.progress = progress_count;
+		options.progress_userdata = (void *)"collected";
 		r = abox_workspace_open(settings->words[0], &workspace, &error);
 		if (r >= 0)
 			r = abox_workspace_collect(workspace, &options, settings->words[1], &json, &error);
+		progress_wipe();
 		r = r < 0 ? fail(settings, r, error) : puts(json) < 0 ? CLI_EXIT_FAILED : finish_stdout();
 	}
 	free(never);

@@ -272,8 +272,10 @@ struct abox_artifact_options {
 	const char *task;		/* where they come from, for the record; each may be NULL */
 	const char *command;
 	const char *plan;
+	abox_progress_fn progress;	/* may be NULL; an end by it leaves nothing behind */
+	void *progress_userdata;
 };
-#define ABOX_ARTIFACT_OPTIONS_INIT { sizeof(struct abox_artifact_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define ABOX_ARTIFACT_OPTIONS_INIT { sizeof(struct abox_artifact_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** abox_artifact_options_init() - as ABOX_ARTIFACT_OPTIONS_INIT, for bindings. Threads: any. Since: 0.1 */
 ABOX_API void abox_artifact_options_init(struct abox_artifact_options *options);
@@ -294,7 +296,8 @@ ABOX_API void abox_artifact_options_init(struct abox_artifact_options *options);
  * Effects:  on the host: the folder
  * Threads:  one for the workspace
  * Return:   0, ABOX_E_INVALID, ABOX_E_NOT_FOUND, ABOX_E_EXISTS (the folder), ABOX_E_DENIED (something may not leave),
- *           ABOX_E_BUSY, ABOX_E_STATE, ABOX_E_DAMAGED, ABOX_E_NOSPACE, ABOX_E_PERMISSION, ABOX_E_IO, ABOX_E_MEMORY
+ *           ABOX_E_BUSY, ABOX_E_STATE, ABOX_E_CANCELED, ABOX_E_DAMAGED, ABOX_E_NOSPACE, ABOX_E_PERMISSION, ABOX_E_IO,
+ *           ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_workspace_collect(abox_workspace *workspace, const struct abox_artifact_options *options,

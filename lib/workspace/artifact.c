@@ -155,6 +155,8 @@ static int take(struct collection *collection, const struct view_step *step, abo
 	if (r < 0)
 		return r == ABOX_E_MEMORY ? r : failed(step->path, -errno, "cannot read the copy", reterr);
 	hex_encode(digest, sizeof(digest), hex);
+	if (!progress_add(collection->view->progress, 0, len))
+		return error_set(reterr, ABOX_E_CANCELED, STAGE, step->path, "the caller wants an end");
 	collection->n_bytes += len;
 	collection->n_files++;
 	text_add(list, list->len ? ",{\"path\":" : "{\"path\":");
@@ -317,6 +319,7 @@ static int collect_locked(abox_workspace *workspace, struct collection *collecti
 	char **retjson, abox_error **reterr)
 {
 	_cleanup_(layer_stack_clear) struct layer_stack stack = LAYER_STACK_INIT;
+	struct progress progress = {collection->options->progress, collection->options->progress_userdata};
 	_cleanup_(stack_views_clear) struct stack_views views = {0};
 	int r;
 
@@ -325,6 +328,7 @@ static int collect_locked(abox_workspace *workspace, struct collection *collecti
 		r = stack_views_init(&stack, &views);
 	if (r < 0)
 		return r;
+	views.now.progress = &progress;
 	collection->view = &views.now;
 	return collect_beside(collection, folder, workspace_id(workspace), retjson, reterr);
 }

@@ -356,7 +356,10 @@ int patch_write(const abox_changes *changes, const struct view *now, const struc
 		text_add(&writer.text, "\n");
 	}
 	for (size_t i = 0; i < changes->n_items && r >= 0; i++) {
-		r = add_change(&writer, &changes->items[i], reterr);
+		if (!progress_add(now->progress, 1, changes->items[i].now.size_bytes))
+			r = error_set(reterr, ABOX_E_CANCELED, ABOX_STAGE_WORKSPACE, changes->items[i].path, "the caller wants an end");
+		else
+			r = add_change(&writer, &changes->items[i], reterr);
 		if (r >= 0)
 			r = flush(&writer, FLUSH_ABOVE, reterr);
 	}

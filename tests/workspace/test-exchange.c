@@ -186,6 +186,8 @@ static void play_progress(struct scene *scene)
 	struct abox_apply_options apply = ABOX_APPLY_OPTIONS_INIT;
 	struct abox_export_options export = ABOX_EXPORT_OPTIONS_INIT;
 	struct abox_import_options import = ABOX_IMPORT_OPTIONS_INIT;
+	struct abox_artifact_options artifacts = ABOX_ARTIFACT_OPTIONS_INIT;
+	static const char *const patterns[] = { "**", NULL };
 	abox_workspace *workspace = NULL, *other = NULL;
 	abox_changes *changes = NULL;
 	abox_error *error = NULL;
@@ -214,8 +216,19 @@ static void play_progress(struct scene *scene)
 	CALL(scene, abox_workspace_export(workspace, NULL, fd, NULL, &error));
 	CHECK(scene, lseek(fd, 0, SEEK_SET) == 0);
 	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_import(fd, &import, &other, NULL, &error));
+	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_patch(workspace, &diff, changes, fd, &error));
+	artifacts.patterns = patterns;
+	artifacts.progress = stop_at_once;
+	artifacts.progress_userdata = &n;
+	snprintf(path, sizeof(path), "%s/collected", scene->root);
+	REFUSED(scene, ABOX_E_CANCELED, abox_workspace_collect(workspace, &artifacts, path, NULL, &error));
+	CHECK(scene, access(path, F_OK) < 0);
 	/* and told without an end it goes on */
-	diff.progress = apply.progress = count_on;
+	diff.progress = apply.progress = artifacts.progress = count_on;
+	artifacts.progress_userdata = &seen;
+	CALL(scene, abox_workspace_collect(workspace, &artifacts, path, NULL, &error));
+	CHECK(scene, seen > 0 && access(path, F_OK) == 0);
+	seen = 0;
 	diff.progress_userdata = &seen;
 	changes = abox_changes_unref(changes);
 	CALL(scene, abox_workspace_diff(workspace, &diff, &changes, &error));
@@ -227,7 +240,7 @@ static void play_progress(struct scene *scene)
 	close(fd);
 }
 
-/* Diff, apply, export and import tell how far they are, and end when they are told to, leaving nothing half done. */
+/* Diff, patch, apply, export, import and the collecting of artifacts tell how far they are, and end when they are told to, leaving nothing half done. */
 Test(exchange, tells_and_ends_on_demand, .timeout = 120)
 {
 	scene_play(play_progress, 60);
