@@ -220,7 +220,13 @@ static void pack_headers(struct pack_writer *writer, const struct connection *co
 	}
 }
 
-/* For whoever carries a deferred one out. */
+/* Security: what the box shows for itself does not get into the journal. */
+static bool is_a_right(struct http_text name)
+{
+	return http_is(name, "authorization") || http_is(name, "cookie");
+}
+
+/* For whoever carries a deferred one out, with rights of its own. */
 static void pack_head(struct pack_writer *writer, const struct connection *connection)
 {
 	const struct http_head *head = &connection->exchange->request;
@@ -236,7 +242,7 @@ static void pack_head(struct pack_writer *writer, const struct connection *conne
 		text_printf(&text, " HTTP/1.1\r\nHost: %s:%u\r\n", connection_name(connection), connection->target.port);
 		for (size_t i = 0; i < head->n_fields; i++) {
 			if (head->fields[i].hop || http_is(head->fields[i].name, "host") ||
-				http_is(head->fields[i].name, "expect"))
+				http_is(head->fields[i].name, "expect") || is_a_right(head->fields[i].name))
 				continue;
 			text_add_bytes(&text, head->fields[i].name.data, head->fields[i].name.len);
 			text_add(&text, ": ");

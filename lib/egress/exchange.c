@@ -861,6 +861,10 @@ static bool step_active(struct connection *connection)
 	got = exchange_down(connection);
 	if (connection->dead || connection->step != step_exchange || exchange->phase != PHASE_ACTIVE)
 		return !connection->dead;
+	/* A server that has answered may be gone before all of an effect's body was sent: its outcome is being
+	 * written. */
+	if (sent < 0 && exchange->effect && exchange->down_done)
+		sent = 0;
 	if (got < 0 || (sent < 0 && got == 0)) {
 		if (!again(connection))
 			exchange_over(connection, "the server ended the connection without an answer");

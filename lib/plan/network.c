@@ -189,6 +189,22 @@ static void build_caps(struct plan_builder *builder)
 				(unsigned long long)spec_u64(builder->spec, "/network/max_rate")) });
 }
 
+static void build_effects(struct plan_builder *builder)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < spec_count(builder->spec, "/network/allow"); i++)
+		n += spec_written(builder->spec, "/network/allow/%zu/effect", i);
+	if (n > 0)
+		enforcement_add(builder,
+			&(struct enforcement){ .name = "network.effects",
+				.by = "egress, recorder",
+				.pointer = "/network/allow",
+				.required = true,
+				.detail = builder_text(builder, "%zu rules: in the journal before they leave, under the task%s", n,
+					spec_has(builder->spec, "/task") ? "" : " of the box") });
+}
+
 static int build_enforcement(struct plan_builder *builder)
 {
 	bool open = spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_OPEN, names = false;
@@ -205,6 +221,7 @@ static int build_enforcement(struct plan_builder *builder)
 						 spec_count(builder->spec, "/network/allow"),
 						 spec_count(builder->spec, "/network/deny"),
 						 machine ? "; all of 127.0.0.0/8 is the machine's own" : "") });
+	build_effects(builder);
 	for (size_t i = 0; i < spec_count(builder->spec, "/network/deny"); i++)
 		names = names || spec_has(builder->spec, "/network/deny/%zu/host", i);
 	if (open && names)
