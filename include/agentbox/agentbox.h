@@ -5,6 +5,7 @@
 
 #include <agentbox/change.h>
 #include <agentbox/command.h>
+#include <agentbox/credential.h>
 #include <agentbox/effect.h>
 #include <agentbox/error.h>
 #include <agentbox/file.h>

@@ -86,6 +86,16 @@ void pack_string(struct pack_writer *writer, const char *string)
 	pack_bytes(writer, string ? string : "", string ? strlen(string) : 0);
 }
 
+void pack_append(struct pack_writer *writer, const struct pack_writer *other)
+{
+	uint8_t *p = other->failed ? NULL : writer_reserve(writer, other->len);
+
+	if (p)
+		memcpy(p, other->data, other->len);
+	else
+		writer->failed = true;
+}
+
 void pack_strings(struct pack_writer *writer, const char *const *strings)
 {
 	uint32_t n = 0;

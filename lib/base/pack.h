@@ -26,6 +26,7 @@ void pack_i32(struct pack_writer *writer, int32_t value);
 void pack_u64(struct pack_writer *writer, uint64_t value);
 void pack_bytes(struct pack_writer *writer, const void *data, size_t len);
 void pack_string(struct pack_writer *writer, const char *string);	/* NULL is written as "" */
+void pack_append(struct pack_writer *writer, const struct pack_writer *other);	/* what the other has, as it is */
 void pack_strings(struct pack_writer *writer, const char *const *strings);	/* count, then each; NULL-ended input */
 void pack_writer_clear(struct pack_writer *writer);
 void pack_writer_clearp(struct pack_writer *writer);

@@ -6,6 +6,9 @@
  *	{"name", "subject", "resource", "audience", "scopes", "ttl": seconds}  ->  {"value", "expires_in":
  *seconds}
  *
+ * The program that takes a value back gets the same with "value" and "why" ("asked", "renewed" or "end"); what it
+ *writes is not looked at, its exit status is.
+ *
  * `expires_in` may be left out: then `ttl` bounds how long the value is used. A file holds the value itself,
  *a last line end does not belong to it. Values are used until shortly before they expire, and overwritten
  *when they are let go.
@@ -107,7 +110,7 @@ static void add_member(struct text *text, const char *name, const char *value)
 	text_add_json(text, value, strlen(value));
 }
 
-static int question_of(const struct slot *slot, struct text *text)
+static int question_of(const struct slot *slot, const struct minted *minted, const char *drop, struct text *text)
 {
 	text_add(text, "{");
 	add_member(text, "name", slot->name);
@@ -119,11 +122,17 @@ static int question_of(const struct slot *slot, struct text *text)
 		text_add(text, i ? "," : "");
 		text_add_json(text, slot->scopes[i], strlen(slot->scopes[i]));
 	}
-	text_printf(text, "],\"ttl\":%llu}\n", (unsigned long long)(slot->ttl_usec / USEC_PER_SEC));
+	text_printf(text, "],\"ttl\":%llu", (unsigned long long)(slot->ttl_usec / USEC_PER_SEC));
+	if (minted) {
+		add_member(text, "why", drop);
+		text_add(text, ",\"value\":");
+		text_add_json(text, minted->value, minted->len);
+	}
+	text_add(text, "}\n");
 	return text->failed ? ABOX_E_MEMORY : 0;
 }
 
-static _noreturn_ void run(const struct slot *slot, const char *const *environment, int in, int out)
+static _noreturn_ void run(const char *const *argv, const char *const *environment, int in, int out)
 {
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	sigset_t none;
@@ -136,7 +145,7 @@ static _noreturn_ void run(const struct slot *slot, const char *const *environme
 	signal(SIGPIPE, SIG_DFL);
 	if (null < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(null, 2) < 0)
 		_exit(126);
-	execvpe(slot->argv[0], (char *const *)(uintptr_t)slot->argv, (char *const *)(uintptr_t)environment);
+	execvpe(argv[0], (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)environment);
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
@@ -213,28 +222,26 @@ static int read_answer(
 	return r;
 }
 
-static int from_program(
-	const struct slot *slot, const char *const *environment, struct minted *ret, const char **retwhy)
+/* Asks a program. `output` has OUTPUT_MAX bytes; their length, or negative and the reason. */
+static ssize_t ask_program(const char *const *argv, const char *const *environment, const struct text *question,
+	unsigned int seconds, char *output, const char **retwhy)
 {
-	uint64_t deadline = clock_deadline(clock_monotonic_usec(), MINT_SECONDS * USEC_PER_SEC);
-	_cleanup_(text_clear) struct text question = TEXT_INIT;
-	int in[2] = { -EBADF, -EBADF }, out[2] = { -EBADF, -EBADF }, status = 0, r;
-	char *output = malloc(OUTPUT_MAX);
+	uint64_t deadline = clock_deadline(clock_monotonic_usec(), seconds * USEC_PER_SEC);
+	int in[2] = { -EBADF, -EBADF }, out[2] = { -EBADF, -EBADF }, status = 0;
 	ssize_t n = -ENOMEM;
 	pid_t pid = -1;
 
 	*retwhy = "its program cannot be started";
-	r = question_of(slot, &question);
-	if (output && r == 0 && pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0)
+	if (pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0)
 		pid = fork();
 	if (pid == 0)
-		run(slot, environment, in[0], out[1]);
+		run(argv, environment, in[0], out[1]);
 	fd_close(in[0]);
 	fd_close(out[1]);
 	if (pid > 0) {
 		setpgid(pid, pid);
 		/* Shorter than a pipe holds; a program that does not read it is no error. */
-		fd_write_all(in[1], question.data, question.len);
+		fd_write_all(in[1], question->data, question->len);
 		fd_close(in[1]);
 		in[1] = -EBADF;
 		n = listen_to(out[0], output, deadline);
@@ -245,7 +252,6 @@ static int from_program(
 	}
 	fd_close(in[1]);
 	fd_close(out[0]);
-	r = ABOX_E_SYSTEM;
 	if (n == -ETIMEDOUT)
 		*retwhy = "its program did not answer in time";
 	else if (n == -EFBIG)
@@ -255,11 +261,67 @@ static int from_program(
 	else if (n >= 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0))
 		*retwhy = "its program failed";
 	else if (n >= 0)
-		r = read_answer(slot, output, (size_t)n, ret, retwhy);
+		return n;
+	return n < 0 ? n : -ECHILD;
+}
+
+static void wipe(char *output, struct text *question)
+{
 	if (output)
 		explicit_bzero(output, OUTPUT_MAX);
 	free(output);
+	if (question->data)
+		explicit_bzero(question->data, question->len);
+	text_clear(question);
+}
+
+static int from_program(
+	const struct slot *slot, const char *const *environment, struct minted *ret, const char **retwhy)
+{
+	char *output = malloc(OUTPUT_MAX);
+	struct text question = TEXT_INIT;
+	int r = output ? question_of(slot, NULL, NULL, &question) : ABOX_E_MEMORY;
+	ssize_t n;
+
+	if (r == 0) {
+		n = ask_program(slot->argv, environment, &question, MINT_SECONDS, output, retwhy);
+		r = n < 0 ? ABOX_E_SYSTEM : read_answer(slot, output, (size_t)n, ret, retwhy);
+	}
+	if (r == 0)
+		ret->revocable = slot->revoke[0];
+	wipe(output, &question);
 	return r;
+}
+
+int mint_revoke(const struct slot *slot, const char *const *environment, const struct minted *minted,
+	const char *drop, const char **retwhy)
+{
+	char *output = malloc(OUTPUT_MAX);
+	struct text question = TEXT_INIT;
+	int r;
+
+	*retwhy = "no memory";
+	r = output ? question_of(slot, minted, drop, &question) : ABOX_E_MEMORY;
+	if (r == 0 && ask_program(slot->revoke, environment, &question, REVOKE_SECONDS, output, retwhy) < 0)
+		r = ABOX_E_SYSTEM;
+	wipe(output, &question);
+	return r;
+}
+
+int mint_given(const struct slot *slot, const void *value, size_t len, uint64_t life_usec, struct minted *ret,
+	const char **retwhy)
+{
+	uint64_t usec = life_usec ? MIN(life_usec, slot->ttl_usec) : slot->ttl_usec;
+	struct minted minted = { 0 };
+	int r;
+
+	*retwhy = "no memory";
+	r = keep(value, len, &minted, retwhy);
+	if (r < 0)
+		return r;
+	minted.until_usec = shortly_before(usec);
+	*ret = minted;
+	return 0;
 }
 
 int mint(const struct slot *slot, const char *const *environment, struct minted *ret, const char **retwhy)

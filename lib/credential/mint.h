@@ -12,6 +12,7 @@ struct minted {
 	char *value; /* wiped when released */
 	size_t len;
 	uint64_t until_usec; /* monotonic: asked for anew from then on; 0: at each use */
+	bool revocable; /* whoever gave it takes it back */
 };
 
 /*
@@ -20,5 +21,14 @@ struct minted {
  */
 int mint(const struct slot *slot, const char *const *environment, struct minted *ret, const char **retwhy);
 void minted_clear(struct minted *minted);
+
+/* What a harness gave: the same checks as for every provider. `life_usec` 0: the slot's. */
+int mint_given(const struct slot *slot, const void *value, size_t len, uint64_t life_usec, struct minted *ret,
+	const char **retwhy);
+
+/* Has a program take a value back. `drop`: the word for why. 0, or a negative code and the reason. */
+#define REVOKE_SECONDS 10
+int mint_revoke(const struct slot *slot, const char *const *environment, const struct minted *minted,
+	const char *drop, const char **retwhy);
 
 #endif

@@ -2,11 +2,9 @@
 /* Slots: from the spec into bytes, and back. */
 #include "credential/slot.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "spec/spec.h"
 
 static void pack_list(struct pack_writer *writer, const abox_spec *spec, size_t i, const char *key)
@@ -18,34 +16,27 @@ static void pack_list(struct pack_writer *writer, const abox_spec *spec, size_t 
 		pack_string(writer, spec_string(spec, "/credentials/%zu/%s/%zu", i, key, k));
 }
 
-int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **reterr)
+int slots_pack(const abox_spec *spec, struct pack_writer *writer)
 {
-	static const int kinds[] = { [SPEC_PROVIDER_EXEC] = SLOT_EXEC,
+	static const uint32_t kinds[] = { [SPEC_PROVIDER_EXEC] = SLOT_EXEC,
 		[SPEC_PROVIDER_FILE] = SLOT_FILE,
-		[SPEC_PROVIDER_ENV] = SLOT_VARIABLE };
+		[SPEC_PROVIDER_ENV] = SLOT_VARIABLE,
+		[SPEC_PROVIDER_CALLBACK] = SLOT_CALLBACK };
 	size_t n = spec_count(spec, "/credentials");
 
 	pack_u32(writer, (uint32_t)n);
 	for (size_t i = 0; i < n; i++) {
 		int kind = spec_enum(spec, "/credentials/%zu/provider/kind", i);
 
-		if ((size_t)kind >= ELEMENTSOF(kinds)) {
-			char pointer[64];
-
-			snprintf(pointer, sizeof(pointer), "/credentials/%zu/provider/kind", i);
-			return error_remedy(reterr,
-				spec_refuse(spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, pointer,
-					"credentials from a callback of the harness are not available in this build"),
-				"write \"exec\", \"file\" or \"env\"");
-		}
 		pack_string(writer, spec_string(spec, "/credentials/%zu/name", i));
-		pack_u32(writer, (uint32_t)kinds[kind]);
+		pack_u32(writer, kinds[kind]);
 		pack_string(writer, kind == SPEC_PROVIDER_FILE
 					    ? spec_string(spec, "/credentials/%zu/provider/path", i)
 				    : kind == SPEC_PROVIDER_ENV
 					    ? spec_string(spec, "/credentials/%zu/provider/variable", i)
 					    : "");
 		pack_list(writer, spec, i, "provider/argv");
+		pack_list(writer, spec, i, "provider/revoke");
 		pack_string(writer, spec_string(spec, "/credentials/%zu/subject", i));
 		pack_string(writer, spec_string(spec, "/credentials/%zu/resource", i));
 		pack_string(writer, spec_string(spec, "/credentials/%zu/audience", i));
@@ -53,6 +44,16 @@ int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **r
 		pack_u64(writer, spec_u64(spec, "/credentials/%zu/ttl", i));
 	}
 	return writer->failed ? ABOX_E_MEMORY : 0;
+}
+
+void slot_pack_questions(const struct slot *slot, struct pack_writer *writer)
+{
+	pack_string(writer, slot->name);
+	pack_string(writer, slot->subject);
+	pack_string(writer, slot->resource);
+	pack_string(writer, slot->audience);
+	pack_strings(writer, slot->scopes);
+	pack_u64(writer, slot->ttl_usec);
 }
 
 static const char *const *unpack_list(struct pack_reader *reader)
@@ -69,7 +70,7 @@ static const char *const *unpack_list(struct pack_reader *reader)
 
 struct slot *slots_unpack(struct pack_reader *reader, size_t *retn)
 {
-	uint32_t n = unpack_count(reader, 40);
+	uint32_t n = unpack_count(reader, 44);
 	struct slot *slots = n <= SLOTS_MAX ? calloc((size_t)n + 1, sizeof(*slots)) : NULL;
 
 	if (!slots)
@@ -81,12 +82,13 @@ struct slot *slots_unpack(struct pack_reader *reader, size_t *retn)
 		slot->kind = unpack_u32(reader);
 		slot->source = unpack_string(reader);
 		slot->argv = unpack_list(reader);
+		slot->revoke = unpack_list(reader);
 		slot->subject = unpack_string(reader);
 		slot->resource = unpack_string(reader);
 		slot->audience = unpack_string(reader);
 		slot->scopes = unpack_list(reader);
 		slot->ttl_usec = unpack_u64(reader);
-		if (slot->kind > SLOT_VARIABLE || (slot->kind == SLOT_EXEC && slot->argv && !slot->argv[0]))
+		if (slot->kind > SLOT_CALLBACK || (slot->kind == SLOT_EXEC && slot->argv && !slot->argv[0]))
 			reader->failed = true;
 	}
 	if (reader->failed)
@@ -99,6 +101,7 @@ struct slot *slots_free(struct slot *slots, size_t n)
 {
 	for (size_t i = 0; slots && i < n; i++) {
 		free((void *)(uintptr_t)slots[i].argv);
+		free((void *)(uintptr_t)slots[i].revoke);
 		free((void *)(uintptr_t)slots[i].scopes);
 	}
 	free(slots);

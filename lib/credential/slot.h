@@ -17,6 +17,7 @@ enum slot_kind {
 	SLOT_EXEC = 0, /* a program of the host */
 	SLOT_FILE = 1, /* a file, read at each use */
 	SLOT_VARIABLE = 2, /* a variable of the harness, as it was when the box was started */
+	SLOT_CALLBACK = 3, /* whoever serves the box (agentbox/credential.h) */
 };
 
 struct slot {
@@ -24,14 +25,17 @@ struct slot {
 	uint32_t kind; /* enum slot_kind */
 	const char *source; /* path or variable; "" for a program */
 	const char *const *argv; /* NULL-ended; of a program */
+	const char *const *revoke; /* the program that takes a value back; empty: none does */
 	const char *subject, *resource, *audience; /* "" for none */
 	const char *const *scopes; /* NULL-ended */
 	uint64_t ttl_usec;
 };
 
-/* Library: the slots of a spec that has been checked. ABOX_E_UNSUPPORTED for a provider that is not in this
- * build. */
-int slots_pack(const abox_spec *spec, struct pack_writer *writer, abox_error **reterr);
+/* Library: the slots of a spec that has been checked. */
+int slots_pack(const abox_spec *spec, struct pack_writer *writer);
+
+/* Minter: the questions of a slot, for a harness (wire.h). */
+void slot_pack_questions(const struct slot *slot, struct pack_writer *writer);
 
 /* Minter: an array of *retn, whose texts belong to the reader's bytes; NULL: not such bytes, or no memory. */
 struct slot *slots_unpack(struct pack_reader *reader, size_t *retn);

@@ -24,8 +24,9 @@ enum minter_type {
 	MINTER_SIGN = 3, /* serial; str name, then the request: str method, bytes value of Host, u32 port, u8 TLS,
 			  * bytes path, bytes query, u32 n * {bytes name, bytes value}, u64 length of the body, bytes
 			  * SHA-256 of it. SIGNED or REFUSED */
-	MINTER_SERVE = 4, /* serial 0; u8 it can revoke; fd: socket to a harness, instead of the one before */
-	MINTER_REVOKE = 5, /* serial; str name, "" for all, u8 for good, u32 why (enum abox_credential_drop). DONE */
+	MINTER_SERVE = 4, /* serial; u8 it can revoke; fd: socket to a harness, instead of the one before. DONE or REFUSED */
+	MINTER_REVOKE = 5, /* serial; str name, "" for all, u8 for good, u32 why (enum abox_credential_drop). DONE or
+			    * REFUSED */
 
 	/* minter to egress */
 	MINTER_SECRET = 10, /* bytes value */

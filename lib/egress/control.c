@@ -14,6 +14,7 @@
 #include "base/memfd.h"
 #include "base/pack.h"
 #include "base/socket.h"
+#include "credential/wire.h"
 #include "egress/egress.h"
 #include "egress/wire.h"
 
@@ -58,6 +59,11 @@ static void reply(
 		keeper_send(egress, writer.data, writer.len, -EBADF);
 	else
 		socket_send(fd, writer.data, writer.len, NULL, 0);
+}
+
+void control_reply(struct egress *egress, uint32_t serial, struct fault *fault, struct pack_writer *more)
+{
+	reply(egress, egress->keeper.fd, serial, fault, more);
 }
 
 /* Without fstat(), which is a call too many once confined. */
@@ -200,6 +206,7 @@ int control_tell_ready(struct egress *egress)
 	pack_u32(&writer, 0);
 	pack_bytes(&writer, pem, pem_len);
 	pack_bytes(&writer, der, der_len);
+	pack_u8(&writer, egress->minter.fd >= 0);
 	return writer.failed ? -ENOMEM : socket_send(egress->keeper.fd, writer.data, writer.len, NULL, 0);
 }
 
@@ -262,6 +269,31 @@ static void pack_stats(struct egress *egress, struct pack_writer *more)
 	pack_u32(more, egress->generation);
 }
 
+/* True: the minter's answer is the answer. */
+static bool ask_minter(struct egress *egress, uint32_t type, uint32_t keeper_serial, struct pack_reader *reader,
+	const int *fds, size_t n_fds, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer message = PACK_WRITER_INIT;
+	bool serves = type == EGRESS_SERVE;
+	uint32_t serial = ++egress->serial;
+
+	pack_u32(&message, serves ? MINTER_SERVE : MINTER_REVOKE);
+	pack_u32(&message, serial);
+	if (!serves)
+		pack_string(&message, unpack_string(reader));
+	pack_u8(&message, unpack_u8(reader));
+	if (!serves)
+		pack_u32(&message, unpack_u32(reader));
+	if (!unpack_done(reader) || n_fds != (serves ? 1 : 0))
+		fault_set(fault, ABOX_E_PROTOCOL, 0, "credential", "a message that cannot be read");
+	else if (egress->minter.fd < 0)
+		fault_set(fault, ABOX_E_STATE, 0, "credential", "nobody mints for the box");
+	else
+		minter_relay(egress, keeper_serial, &message, serial, fds, n_fds, serves ? ABOX_E_STATE : ABOX_E_NOT_FOUND,
+			fault);
+	return fault->code >= 0;
+}
+
 static void serve(struct egress *egress, uint32_t type, uint32_t serial, struct pack_reader *reader, int *fds,
 	size_t n_fds)
 {
@@ -299,6 +331,11 @@ static void serve(struct egress *egress, uint32_t type, uint32_t serial, struct 
 	case EGRESS_EFFECT_ANSWER:
 		effect_answer(egress, serial, reader, fds, n_fds);
 		return;
+	case EGRESS_SERVE:
+	case EGRESS_REVOKE:
+		if (ask_minter(egress, type, serial, reader, fds, n_fds, &fault))
+			return;
+		break;
 	case EGRESS_STATS:
 		pack_stats(egress, &more);
 		break;

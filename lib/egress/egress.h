@@ -137,6 +137,7 @@ struct egress {
 	struct question *lookups, *asks, *wants;
 	struct effect *effects;
 	int executor_fd; /* shared with who writes: as long as it is held, what was let go may be under way */
+	struct relayed *relayed; /* the keeper's questions to the minter */
 	uint32_t serial;
 	char *relay; /* RELAY_BYTES, shared by all */
 
@@ -255,7 +256,12 @@ struct injection {
 	size_t text_len;
 };
 bool injection_is_set(const struct injection *injection);
+
+/* minter.c */
 void minter_ready(struct egress *egress, struct watch *watch, uint32_t events);
+/* A message whose answer (DONE or REFUSED: `refused`) goes to the keeper under its serial; on failure the fault is set. */
+void minter_relay(struct egress *egress, uint32_t keeper_serial, struct pack_writer *message, uint32_t serial,
+	const int *fds, size_t n_fds, int refused, struct fault *fault);
 /* Asks for the credential of the connection's verdict; exchange_credential() is told. False: cannot be asked.
  */
 bool injection_ask(struct connection *connection);
@@ -284,6 +290,7 @@ void event_deny(struct connection *connection, const char *place, const char *re
 void event_request(struct connection *connection, const struct http_head *head, unsigned int status);
 void event_close(struct connection *connection);
 void event_capped(struct egress *egress, const char *reason);
+void event_revoke(struct egress *egress, const char *credential, uint32_t drop, const char *wrong);
 void event_credential(struct connection *connection, const char *credential, const char *what);
 struct denials *denials_new(void);
 void events_flush(struct egress *egress, bool all);
@@ -294,6 +301,7 @@ void keeper_flush(struct egress *egress);
 int control_open(struct egress *egress, int library_fd);
 void control_ready(struct egress *egress, struct watch *watch, uint32_t events);
 int control_tell_ready(struct egress *egress);
+void control_reply(struct egress *egress, uint32_t serial, struct fault *fault, struct pack_writer *more);
 void control_forget(void); /* what has come so far: for the resolver */
 
 /* effect.c */

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include <agentbox/credential.h>
 #include <agentbox/journal.h>
 
 #include "base/fd.h"
@@ -281,6 +282,21 @@ void event_credential(struct connection *connection, const char *credential, con
 	if (connection->exchange && connection->exchange->method[0])
 		add_string(&body, "method", connection->exchange->method);
 	tell(connection->egress, what, &body);
+}
+
+void event_revoke(struct egress *egress, const char *credential, uint32_t drop, const char *wrong)
+{
+	static const char *const words[] = { [ABOX_CREDENTIAL_ASKED] = "asked",
+		[ABOX_CREDENTIAL_RENEWED] = "renewed",
+		[ABOX_CREDENTIAL_END] = "end" };
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	text_add(&body, "{");
+	add_string(&body, "credential", credential);
+	add_string(&body, "why", drop < ELEMENTSOF(words) ? words[drop] : "?");
+	if (wrong[0])
+		add_string(&body, "failed", wrong);
+	tell(egress, "credential.revoke", &body);
 }
 
 void event_close(struct connection *connection)

@@ -1,104 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Credentials on their way into a request. Asked for at each use, since who mints them knows until when they
- * hold; kept here only as long as the request takes, and wiped. What would end a header or a line is refused,
- * whoever it comes from.
+ * Credentials on their way into a request: kept here only as long as the request takes, and wiped. What would end
+ * a header or a line is refused, whoever it comes from.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/pack.h"
-#include "base/socket.h"
-#include "credential/wire.h"
 #include "egress/egress.h"
-
-/* -- the minter -- */
-
-bool injection_ask(struct connection *connection)
-{
-	struct egress *egress = connection->egress;
-	const struct rules_credential *credential = connection->verdict.credential;
-	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	bool signs = credential->inject == RULES_INJECT_SIGN;
-	struct question *question;
-
-	if (egress->minter.fd < 0)
-		return false;
-	question = calloc(1, sizeof(*question));
-	if (!question)
-		return false;
-	question->serial = ++egress->serial;
-	question->connection = connection;
-	pack_u32(&writer, signs ? MINTER_SIGN : MINTER_ASK);
-	pack_u32(&writer, question->serial);
-	pack_string(&writer, credential->name);
-	if ((signs && !exchange_pack(connection, credential, &writer)) || writer.failed ||
-		writer.len > MINTER_PACKET_MAX - 4096 || socket_send_until(egress->minter.fd, writer.data, writer.len, NULL, 0, 0) < 0) {
-		free(question);
-		return false;
-	}
-	question->next = egress->asks;
-	egress->asks = question;
-	return true;
-}
-
-static void minter_gone(struct egress *egress)
-{
-	watch_close(&egress->minter);
-	while (egress->asks) {
-		struct question *question = egress->asks;
-
-		egress->asks = question->next;
-		if (question->connection)
-			exchange_credential(question->connection, NULL, 0, "nobody is there to mint it");
-		free(question);
-	}
-}
-
-static void answered(struct egress *egress, uint8_t *buffer, size_t len)
-{
-	struct pack_reader reader = PACK_READER(buffer, len);
-	uint32_t type = unpack_u32(&reader), serial = unpack_u32(&reader);
-	struct question **link = &egress->asks, *question;
-	struct connection *connection;
-	size_t secret_len;
-	const char *secret;
-
-	while (*link && (*link)->serial != serial)
-		link = &(*link)->next;
-	question = *link;
-	if (!question)
-		return;
-	*link = question->next;
-	connection = question->connection;
-	free(question);
-	if (!connection)
-		return;
-	if (type == MINTER_SIGNED) {
-		exchange_signed(connection, &reader);
-		return;
-	}
-	secret = unpack_bytes(&reader, &secret_len);
-	if (type == MINTER_SECRET && unpack_done(&reader))
-		exchange_credential(connection, secret, secret_len, NULL);
-	else /* the text says why, and names no value */
-		exchange_credential(connection, NULL, 0, reader.failed ? "it could not be minted" : secret);
-}
-
-void minter_ready(struct egress *egress, struct watch *watch, uint32_t events)
-{
-	static uint8_t buffer[MINTER_PACKET_MAX];
-	ssize_t n;
-
-	while ((n = socket_recv_until(watch->fd, buffer, sizeof(buffer), NULL, NULL, 0)) > 0) {
-		answered(egress, buffer, (size_t)n);
-		explicit_bzero(buffer, (size_t)n);
-	}
-	if (n != -ETIMEDOUT)
-		minter_gone(egress);
-}
 
 /* -- values -- */
 

@@ -51,10 +51,15 @@ enum egress_type {
 				   * the effect ("" for none), str id of the approval ("" for none), u32 number, str reason;
 				   * fds: see there */
 
+	EGRESS_SERVE = 12, /* u8 it can revoke; fd: socket to a harness, for the minter. OK when that has it */
+	EGRESS_REVOKE = 13, /* str name of a credential ("" for all), u8 for good, u32 why (enum abox_credential_drop). OK:
+			     * str names that were revoked, str names that could not be, as JSON arrays */
+
 	/* egress to keeper, or (OK, FAULT) to whom has asked */
 	EGRESS_OK = 20,
 	EGRESS_FAULT = 21, /* fields of fault_pack() */
-	EGRESS_READY = 22, /* unasked, first: bytes CA certificate as PEM, bytes the same as DER */
+	EGRESS_READY = 22, /* unasked, first: bytes CA certificate as PEM, bytes the same as DER, u8 it has a
+			    * minter */
 	EGRESS_EVENT =
 		23, /* unasked: u32 durability (enum abox_durability), str type of record ("net.allow", ...),
 		     * bytes body (a JSON object). To be recorded, and kept for who follows the box */

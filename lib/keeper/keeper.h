@@ -237,6 +237,7 @@ struct keeper {
 	bool stop_requested;
 	uint32_t n_killed;
 	struct report report;
+	struct text revoked;	/* credentials, by name: a JSON array; empty: none */
 };
 
 /* main.c */

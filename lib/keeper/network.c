@@ -33,7 +33,6 @@
 
 #define ANSWER_USEC (10 * USEC_PER_SEC)
 #define END_USEC (2 * USEC_PER_SEC)
-#define LOG_MAX (8U << 20) /* of events that are kept for who follows; the journal has all */
 #define MESSAGES_A_TURN 16
 #define LAST_MESSAGES 4096
 #define RULES_JSON_MAX (4U << 20)
@@ -47,9 +46,8 @@ static struct {
 	bool lost;
 	uint32_t serial; /* of the last request to egress or guest */
 	uint32_t n_pending; /* LISTENs at the start that egress has not answered */
-	int log_fd;
-	uint64_t log_bytes;
-	bool log_full;
+	bool mints; /* egress has a minter */
+	uint32_t awaited; /* serial of what network_await() waits for */
 	uint32_t next_publish;
 	struct published published[PUBLISHED_MAX];
 	uint8_t ports[65536 / 8]; /* that the cell answers at */
@@ -68,7 +66,7 @@ static struct {
 		int rules_fd, json_fd;
 		uint64_t deadline_usec;
 	} change;
-} network = { .log_fd = -EBADF, .change = { .rules_fd = -EBADF, .json_fd = -EBADF } };
+} network = { .change = { .rules_fd = -EBADF, .json_fd = -EBADF } };
 
 static bool has_network(const struct keeper *keeper)
 {
@@ -91,59 +89,13 @@ static int send_egress(struct keeper *keeper, const struct pack_writer *writer, 
 		clock_deadline(clock_monotonic_usec(), ANSWER_USEC));
 }
 
-/* -- events -- */
-
-static void open_log(struct keeper *keeper)
-{
-	network.log_fd = openat(
-		keeper->box_fd, STATE_NETWORK_LOG, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-}
-
-static void write_log(const char *type, const char *body)
-{
-	_cleanup_(text_clear) struct text line = TEXT_INIT;
-
-	if (network.log_fd < 0 || network.log_full)
-		return;
-	network.log_full = network.log_bytes + strlen(body) > LOG_MAX;
-	text_printf(&line, "{\"time_usec\":%llu,\"type\":\"%s\",\"event\":%s}\n",
-		(unsigned long long)clock_wall_usec(), network.log_full ? "net.log_full" : type,
-		network.log_full ? "{}" : body);
-	if (line.failed || fd_write_all(network.log_fd, line.data, line.len) < 0)
-		return;
-	network.log_bytes += line.len;
-}
-
-static bool type_is_sound(const char *type)
-{
-	return (strncmp(type, "net.", 4) == 0 || strncmp(type, "credential.", 11) == 0) &&
-	       strspn(type, "abcdefghijklmnopqrstuvwxyz._") == strlen(type) && strlen(type) < 40;
-}
-
-static void tell(struct keeper *keeper, const char *type, const char *body, uint32_t durability)
-{
-	_cleanup_(text_clear) struct text text = TEXT_INIT;
-
-	write_log(type, body);
-	text_add(&text, body);
-	record_event(keeper, type, &text, durability);
-}
-
-static void take_event(struct keeper *keeper, struct pack_reader *reader)
-{
-	uint32_t durability = unpack_u32(reader);
-	const char *type = unpack_string(reader), *body = unpack_string(reader);
-
-	if (unpack_done(reader) && type_is_sound(type) && body[0] == '{' && !strchr(body, '\n'))
-		tell(keeper, type, body, MIN(durability, (uint32_t)ABOX_DURABILITY_DATA));
-}
-
 /* -- requests that wait for egress or guest -- */
 
 static bool is_ours(const struct waiter *waiter)
 {
 	return waiter->type == WIRE_NET_RULES || waiter->type == WIRE_NET_PUBLISH ||
-	       waiter->type == WIRE_NET_UNPUBLISH;
+	       waiter->type == WIRE_NET_UNPUBLISH || waiter->type == WIRE_CREDENTIAL_SERVE ||
+	       waiter->type == WIRE_CREDENTIAL_REVOKE;
 }
 
 /* The waiter of a request that was given this serial; its client in *retclient. */
@@ -196,12 +148,19 @@ static void answer_ok(struct keeper *keeper, uint32_t serial, struct pack_reader
 		keep_json(keeper);
 		change_forget();
 	}
+	if (serial && serial == network.awaited) {
+		network.awaited = 0;
+		credentials_ended(keeper, reader);
+	}
 	if (!waiter)
 		return;
 	client_begin(&writer, WIRE_OK, waiter->serial);
 	published = waiter->type == WIRE_NET_RULES ? NULL : find_published(waiter->command);
 	if (waiter->type == WIRE_NET_RULES) {
 		pack_u32(&writer, unpack_u32(reader));
+	} else if (waiter->type == WIRE_CREDENTIAL_SERVE || waiter->type == WIRE_CREDENTIAL_REVOKE) {
+		pack_string(&writer, unpack_string(reader));
+		pack_string(&writer, unpack_string(reader));
 	} else if (waiter->type == WIRE_NET_PUBLISH && published) {
 		pack_u32(&writer, published->id);
 		pack_u32(&writer, published->host_port);
@@ -273,7 +232,7 @@ static void egress_lost(struct keeper *keeper)
 	effects_lost(keeper);
 	keeper_log(keeper, ABOX_LOG_ERROR,
 		"the egress of the box is gone: its connections are refused from now on");
-	tell(keeper, "net.lost",
+	network_tell(keeper, "net.lost",
 		keeper->plan.network.stop_on_loss ? "{\"then\":\"stop\"}" : "{\"then\":\"refuse\"}",
 		ABOX_DURABILITY_DATA);
 	if (keeper->plan.network.stop_on_loss)
@@ -324,7 +283,7 @@ static int take_message(struct keeper *keeper, uint64_t deadline_usec, struct fa
 	for (size_t i = 0; i < n_fds; i++)
 		fd_close(fds[i]);
 	if (type == EGRESS_EVENT) {
-		take_event(keeper, &reader);
+		network_event(keeper, &reader);
 	} else if (type == EGRESS_WANT) {
 		want_socket(keeper, serial, unpack_u32(&reader));
 	} else if (type == EGRESS_NAME) {
@@ -380,7 +339,7 @@ static int take_trust(struct keeper *keeper, struct fault *fault)
 	uint32_t type = unpack_u32(&reader);
 	struct fault told;
 	const void *pem;
-	size_t len;
+	size_t len, der_len;
 	char *copy;
 
 	unpack_u32(&reader);
@@ -391,6 +350,8 @@ static int take_trust(struct keeper *keeper, struct fault *fault)
 		return told.code < 0 ? told.code : ABOX_E_PROTOCOL;
 	}
 	pem = unpack_bytes(&reader, &len);
+	unpack_bytes(&reader, &der_len);
+	network.mints = unpack_u8(&reader);
 	if (type != EGRESS_READY || reader.failed)
 		return fault_set(
 			fault, ABOX_E_GONE, n < 0 ? (int)-n : 0, "egress", "it did not become ready");
@@ -431,13 +392,28 @@ int network_egress_run(struct keeper *keeper, struct fault *fault)
 	if (keeper->egress.fd < 0)
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "egress",
 			"the plan has a network, but no egress came along");
-	open_log(keeper);
+	network_log_open(keeper);
 	r = take_trust(keeper, fault);
 	if (r == 0)
 		r = send_names(keeper, fault);
 	if (r < 0)
 		network_egress_undo(keeper, NULL);
 	return r;
+}
+
+bool network_await(struct keeper *keeper, uint32_t type, const struct pack_writer *body, uint64_t deadline_usec)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	int r = 1;
+
+	network.awaited = ++network.serial;
+	begin(&writer, type, network.awaited);
+	pack_append(&writer, body);
+	if (send_egress(keeper, &writer, NULL, 0) < 0)
+		return false;
+	while (network.awaited && r > 0)
+		r = take_message(keeper, deadline_usec, NULL);
+	return !network.awaited;
 }
 
 /* It ends with its socket; where it does not, it is ended. */
@@ -447,6 +423,8 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault)
 
 	effects_drain(keeper);
 	keeper_watch(keeper, &keeper->egress, 0);
+	if (network.mints && keeper->egress.fd >= 0)
+		credentials_end(keeper);
 	/* what it said last */
 	for (int i = 0; i < LAST_MESSAGES && keeper->egress.fd >= 0 && network.served; i++)
 		if (take_message(keeper, 0, NULL) <= 0)
@@ -455,7 +433,7 @@ int network_egress_undo(struct keeper *keeper, struct fault *fault)
 	if (keeper->egress.fd >= 0)
 		shutdown(keeper->egress.fd, SHUT_RDWR);
 	keeper->egress.fd = fd_close(keeper->egress.fd);
-	network.log_fd = fd_close(network.log_fd);
+	network_log_close();
 	if (pidfd < 0)
 		return 0;
 	if (pidfd_wait(pidfd, clock_deadline(clock_monotonic_usec(), END_USEC)) == 0) {
@@ -835,6 +813,23 @@ int network_unpublish(struct keeper *keeper, struct request *request, struct fau
 	if (r == 0)
 		waiter->command = id;
 	return r;
+}
+
+int network_forward(struct keeper *keeper, struct request *request, uint32_t type, const struct pack_writer *body,
+	struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct waiter *waiter;
+	int r = check_network(keeper, fault);
+
+	if (r < 0)
+		return r;
+	begin(&writer, type, ++network.serial);
+	pack_append(&writer, body);
+	r = send_egress(keeper, &writer, request->fds, request->n_fds);
+	if (r < 0)
+		return fault_set(fault, ABOX_E_GONE, -r, "egress", "cannot be reached");
+	return wait_for(request, network.serial, &waiter, fault);
 }
 
 /* Tokens are for those who may act on the box. */

@@ -44,4 +44,20 @@ int network_publish(struct keeper *keeper, struct request *request, struct fault
 int network_unpublish(struct keeper *keeper, struct request *request, struct fault *fault);
 int network_info(struct keeper *keeper, struct request *request, struct fault *fault);
 
+/* network-log.c */
+void network_log_open(struct keeper *keeper);
+void network_log_close(void);
+void network_tell(struct keeper *keeper, const char *type, const char *body, uint32_t durability);
+void network_event(struct keeper *keeper, struct pack_reader *reader); /* an EGRESS_EVENT */
+
+/* credential.c */
+int credential_request(struct keeper *keeper, struct request *request, struct fault *fault);
+void credentials_end(struct keeper *keeper); /* all are taken back */
+void credentials_ended(struct keeper *keeper, struct pack_reader *reader); /* the answer to that */
+/* For it: a message to egress (the body is what follows type and serial), whose answer is the request's; or whose
+ * answer, an OK, is waited for. */
+int network_forward(struct keeper *keeper, struct request *request, uint32_t type, const struct pack_writer *body,
+	struct fault *fault);
+bool network_await(struct keeper *keeper, uint32_t type, const struct pack_writer *body, uint64_t deadline_usec);
+
 #endif

@@ -459,6 +459,8 @@ static const struct request_type types[] = {
 	{ WIRE_NET_RULES, RIGHT_CONTROL, network_rules },
 	{ WIRE_NET_PUBLISH, RIGHT_CONTROL, network_publish },
 	{ WIRE_NET_UNPUBLISH, RIGHT_CONTROL, network_unpublish },
+	{ WIRE_CREDENTIAL_SERVE, RIGHT_CONTROL, credential_request },
+	{ WIRE_CREDENTIAL_REVOKE, RIGHT_CONTROL, credential_request },
 	{ WIRE_EXEC, RIGHT_ACT, handle_exec },
 	{ WIRE_SIGNAL, RIGHT_ACT, handle_signal },
 	{ WIRE_KILL, RIGHT_ACT, handle_kill },

@@ -99,7 +99,7 @@ static void report_json(struct keeper *keeper, struct text *text)
 	text_printf(text, ",\"killed\":%u", keeper->n_killed);
 	report_list(&keeper->report, text, "removed", REPORT_REMOVED);
 	report_list(&keeper->report, text, "kept", REPORT_KEPT);
-	text_add(text, ",\"revoked\":[]");
+	text_printf(text, ",\"revoked\":%s", keeper->revoked.data && !keeper->revoked.failed ? keeper->revoked.data : "[]");
 	if (keeper->workspace_report.len) {
 		text_add(text, ",\"workspace\":");
 		text_add_bytes(text, keeper->workspace_report.data, keeper->workspace_report.len);

@@ -54,6 +54,11 @@ enum wire_type {
 				 * token ("" for none) */
 	WIRE_NET_UNPUBLISH = 47,	/* C u64 epoch, u32 id. OK */
 
+	/* credentials; answered when the minter has done it */
+	WIRE_CREDENTIAL_SERVE = 42,	/* C u64 epoch, u8 it can revoke; fds: [socket over which the minter asks]. OK */
+	WIRE_CREDENTIAL_REVOKE = 43,	/* C u64 epoch, str name ("" for all), u8 for good. OK: str names that were
+				 * revoked, str names that could not be, as JSON arrays */
+
 	/* commands; need attach or control */
 	WIRE_EXEC = 30,		/* fds: [blob memfd][event socket][by io flags, in this order: stdin, stdout, stderr, program].
 				 * u64 epoch (0 from attach handles: not checked), u32 io flags, bytes blob:

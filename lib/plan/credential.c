@@ -19,7 +19,7 @@ int plan_build_credentials(struct plan_builder *builder, abox_error **reterr)
 	if (spec_enum(builder->spec, "/network/mode") == SPEC_NETWORK_NONE)
 		return spec_refuse(builder->spec, reterr, ABOX_E_INVALID, ABOX_STAGE_PLAN, "/credentials",
 			"credentials are used on the network, and this box has none");
-	r = slots_pack(builder->spec, &writer, reterr);
+	r = slots_pack(builder->spec, &writer);
 	if (r < 0)
 		return r;
 	builder->slots = builder_bytes(builder, writer.data, writer.len);

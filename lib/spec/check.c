@@ -296,6 +296,10 @@ static int check_credentials(const abox_spec *spec, abox_error **reterr)
 				"this name is given twice", "every credential has a name of its own");
 		r = check_companions(spec, provider.text, kind_key, spec_enum(spec, "%s/kind", provider.text),
 			companions, ELEMENTSOF(companions), reterr);
+		if (r >= 0 && spec_has(spec, "%s/revoke", provider.text) &&
+			spec_enum(spec, "%s/kind", provider.text) != SPEC_PROVIDER_EXEC)
+			r = refuse(spec, reterr, at("/credentials/%zu/provider/revoke", i),
+				"only a program can be asked to take a value back", "write a provider of kind \"exec\"");
 		if (r >= 0)
 			r = check_inject(spec, i, reterr);
 		if (r < 0)

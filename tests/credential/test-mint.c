@@ -20,6 +20,7 @@ static struct slot slot_of(uint32_t kind, const char *source, const char *script
 
 	argv[2] = script;
 	return (struct slot){ .name = "forge",
+		.revoke = none,
 		.kind = kind,
 		.source = source,
 		.argv = script ? argv : none,
@@ -138,12 +139,61 @@ Test(mint, program_that_fails, .timeout = 60)
 	}
 }
 
+/* What takes a value back reads it on its input, and nowhere else. */
+Test(mint, program_that_revokes)
+{
+	static const char *revoke[] = { "sh", "-c", NULL, NULL };
+	struct slot slot = slot_of(SLOT_EXEC, "", "echo '{\"value\":\"SECRET\"}'");
+	struct minted minted = { 0 };
+	const char *why = "";
+
+	slot.revoke = revoke;
+	cr_assert_eq(mint(&slot, environment, &minted, &why), 0, "%s", why);
+	cr_expect(minted.revocable);
+	revoke[2] = "read question; case \"$question\" in *'\"name\":\"forge\"'*'\"why\":\"renewed\",\"value\":\"SECRET\"}') "
+		    "! env | grep SECRET;; *) exit 1;; esac";
+	cr_expect_eq(mint_revoke(&slot, environment, &minted, "renewed", &why), 0, "%s", why);
+	cr_expect_lt(mint_revoke(&slot, environment, &minted, "end", &why), 0);
+	cr_expect_str_eq(why, "its program failed");
+	revoke[2] = "exec /nonexistent/program";
+	cr_expect_lt(mint_revoke(&slot, environment, &minted, "end", &why), 0);
+	minted_clear(&minted);
+	slot.revoke = revoke + 3;
+	cr_assert_eq(mint(&slot, environment, &minted, &why), 0, "%s", why);
+	cr_expect_not(minted.revocable);
+	minted_clear(&minted);
+}
+
+/* T13-3: what a harness gives is looked at as every other value is; it may shorten the life, and not lengthen it. */
+Test(mint, value_that_was_given)
+{
+	struct slot slot = slot_of(SLOT_CALLBACK, "", NULL);
+	static char large[MINT_VALUE_MAX + 1];
+	uint64_t now = clock_monotonic_usec();
+	struct minted minted = { 0 };
+	const char *why = "";
+
+	memset(large, 'x', sizeof(large));
+	cr_assert_eq(mint_given(&slot, "given", 5, 100 * USEC_PER_SEC, &minted, &why), 0, "%s", why);
+	cr_expect_geq(minted.until_usec, now + 90 * USEC_PER_SEC);
+	cr_expect_lt(minted.until_usec, now + 100 * USEC_PER_SEC);
+	minted_clear(&minted);
+	cr_assert_eq(mint_given(&slot, large, MINT_VALUE_MAX, 86400 * USEC_PER_SEC, &minted, &why), 0, "%s", why);
+	cr_expect_lt(minted.until_usec, clock_monotonic_usec() + 600 * USEC_PER_SEC);
+	minted_clear(&minted);
+	cr_expect_lt(mint_given(&slot, large, sizeof(large), 0, &minted, &why), 0);
+	cr_expect_lt(mint_given(&slot, "a\r\nb", 4, 0, &minted, &why), 0);
+	cr_expect_lt(mint_given(&slot, "", 0, 0, &minted, &why), 0);
+	cr_expect_null(minted.value);
+}
+
 Test(mint, slots_come_back_as_they_went)
 {
 	static const char text[] =
-		"{\"version\":1,\"credentials\":[{\"name\":\"forge\",\"provider\":{\"kind\":\"exec\",\"argv\":[\"a\",\"b\"]},"
+		"{\"version\":1,\"credentials\":[{\"name\":\"forge\",\"provider\":{\"kind\":\"exec\",\"argv\":[\"a\",\"b\"],\"revoke\":[\"c\"]},"
 		"\"subject\":\"s\",\"resource\":\"r\",\"audience\":\"u\",\"scopes\":[\"x\",\"y\"],\"ttl\":\"5m\"},"
-		"{\"name\":\"plain\",\"provider\":{\"kind\":\"env\",\"variable\":\"TOKEN\"}}]}";
+		"{\"name\":\"plain\",\"provider\":{\"kind\":\"env\",\"variable\":\"TOKEN\"}},"
+		"{\"name\":\"asked\",\"provider\":{\"kind\":\"callback\"}}]}";
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	struct pack_reader reader;
 	abox_spec *spec = NULL;
@@ -151,12 +201,15 @@ Test(mint, slots_come_back_as_they_went)
 	size_t n;
 
 	cr_assert_eq(abox_spec_from_json(text, &spec, NULL), 0);
-	cr_assert_eq(slots_pack(spec, &writer, NULL), 0);
+	cr_assert_eq(slots_pack(spec, &writer), 0);
 	abox_spec_unref(spec);
 	reader = PACK_READER(writer.data, writer.len);
 	slots = slots_unpack(&reader, &n);
 	cr_assert_not_null(slots);
-	cr_assert_eq(n, 2);
+	cr_assert_eq(n, 3);
+	cr_expect_str_eq(slots[0].revoke[0], "c");
+	cr_expect_null(slots[0].revoke[1]);
+	cr_expect_eq(slots[2].kind, SLOT_CALLBACK);
 	cr_expect_str_eq(slots[0].argv[1], "b");
 	cr_expect_str_eq(slots[0].scopes[1], "y");
 	cr_expect_eq(slots[0].ttl_usec, 300 * USEC_PER_SEC);
@@ -166,20 +219,4 @@ Test(mint, slots_come_back_as_they_went)
 		reader = PACK_READER(writer.data, len);
 		cr_expect_null(slots_unpack(&reader, &n), "%zu", len);
 	}
-}
-
-/* A callback cannot be kept: it is refused by name. */
-Test(mint, callback_is_refused)
-{
-	static const char text[] =
-		"{\"version\":1,\"credentials\":[{\"name\":\"forge\",\"provider\":{\"kind\":\"callback\"}}]}";
-	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	abox_error *error = NULL;
-	abox_spec *spec = NULL;
-
-	cr_assert_eq(abox_spec_from_json(text, &spec, NULL), 0);
-	cr_expect_eq(slots_pack(spec, &writer, &error), ABOX_E_UNSUPPORTED);
-	cr_expect_str_eq(abox_error_get_place(error), "/credentials/0/provider/kind");
-	abox_error_free(error);
-	abox_spec_unref(spec);
 }

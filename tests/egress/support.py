@@ -100,6 +100,16 @@ def recv_fds(sock, size=65536):
     return data, list(fds)
 
 
+def into_descriptors(three, four):
+    """For a child: these sockets become 3 and 4."""
+    def into_place():
+        a, b = fcntl.fcntl(three.fileno(), fcntl.F_DUPFD, 10), fcntl.fcntl(four.fileno(), fcntl.F_DUPFD, 10)
+        os.dup2(a, 3)
+        os.dup2(b, 4)
+        os.closerange(5, 64)
+    return into_place
+
+
 # -- certificates --
 
 def openssl(*words, cwd):
@@ -256,14 +266,8 @@ class Egress:
         self.serial, self.events, self.names, self.answers = 0, [], [], {}
         self.condition = threading.Condition()
 
-        def into_place():
-            a, b = os.dup(library_far.fileno()), os.dup(keeper_far.fileno())
-            a, b = fcntl.fcntl(a, fcntl.F_DUPFD, 10), fcntl.fcntl(b, fcntl.F_DUPFD, 10)
-            os.dup2(a, 3)
-            os.dup2(b, 4)
-            os.closerange(5, 64)
-
-        self.process = subprocess.Popen([program], preexec_fn=into_place, close_fds=False, stdin=subprocess.DEVNULL)
+        self.process = subprocess.Popen([program], preexec_fn=into_descriptors(library_far, keeper_far), close_fds=False,
+                                        stdin=subprocess.DEVNULL)
         library_far.close()
         keeper_far.close()
         fds = [sealed(self.pack(spec)), sealed(trusted.encode())] + ([minter] if minter is not None else [])

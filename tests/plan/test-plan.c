@@ -78,9 +78,6 @@ Test(plan, least_spec_compiles)
  * fine. */
 Test(plan, refuses_what_is_not_built)
 {
-	refused("{\"version\":1,\"network\":{\"mode\":\"allow\",\"allow\":[{\"host\":\"a.test\",\"credential\":\"c\"}]},"
-		"\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"callback\"}}]}",
-		ABOX_E_UNSUPPORTED, "/credentials/0/provider/kind");
 	refused("{\"version\":1,\"files\":\"image\"}", ABOX_E_UNSUPPORTED, "/files");
 	refused("{\"version\":1,\"credentials\":[{\"name\":\"c\",\"provider\":{\"kind\":\"env\",\"variable\":\"X\"}}]}",
 		ABOX_E_INVALID, "/credentials");
