@@ -31,7 +31,7 @@ struct abox_credential_question {
 	const char *const *actions;	/* which, in the provider's words: the spec's `scopes`; NULL-ended */
 	size_t n_actions;
 	uint64_t ttl_usec;		/* until when at most, from now on */
-	uint64_t left_usec;		/* an answer that comes later than this is not used */
+	uint64_t left_usec;		/* whoever waits is refused then; a value that comes later is for the next request */
 };
 
 /**
