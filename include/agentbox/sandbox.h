@@ -276,7 +276,9 @@ ABOX_API int abox_sandbox_remove(const char *ref, abox_error **reterr);
  * abox_sandbox_gc() - clear away what dead boxes have left: state folders, control groups
  * @retjson:  {"removed":[...],"left_behind":[...]}; may be NULL; released with abox_free()
  *
- * Only boxes whose keeper is dead are touched; a lock that the living hold decides, never a pid.
+ * Only boxes whose keeper is dead are touched; a lock that the living hold decides, never a pid. A workspace that nobody
+ * has settled, because what was to do it was killed, is settled now: as the end that was on its way when the stop had
+ * begun, else as a failure.
  * Records of detached boxes stay until abox_sandbox_remove() or their ttl.
  * Since:    0.1
  */

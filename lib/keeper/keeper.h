@@ -195,6 +195,7 @@ struct keeper {
 	void *workspace_memory;	/* its paths point into it */
 	struct text workspace_report;	/* what has become of it, JSON; empty for none */
 	bool workspace_kept;
+	bool recorder_was_first;	/* it was gone before the box was being stopped */
 	int held_fd;	/* folder of the host in which names are held, locked; -EBADF for none */
 	const struct flat_source *held_source;
 	struct placeholder {

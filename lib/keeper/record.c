@@ -105,6 +105,7 @@ static void recorder_lost(struct keeper *keeper)
 		return;
 	keeper_watch(keeper, &keeper->recorder, 0);
 	keeper->recorder.fd = fd_close(keeper->recorder.fd);
+	keeper->recorder_was_first = keeper->stop_phase == STOP_NONE;
 	keeper_log(keeper, 0, keeper->records
 			? "the recorder is gone: the box is stopped, since it may not run unrecorded"
 			: "the recorder is gone: the box is stopped, since nobody else would settle its workspace");

@@ -132,6 +132,7 @@ enum {
 #define STATE_PLACEHOLDERS "placeholders"	/* names made in a folder of the host: base/placeholder.h */
 #define STATE_STATE "state"
 #define STATE_WORKSPACE "workspace"
+#define STATE_END "end"	/* enum recorder_end as a digit, where the recorder was not there any more to hear it */
 #define STATE_REPORT "report.json"
 #define STATE_NETWORK_LOG "network.log"
 #define STATE_NETWORK "network.json"

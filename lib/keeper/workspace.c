@@ -274,6 +274,17 @@ static void make_evidence(struct keeper *keeper, struct text *text)
 	text_printf(text, "],\"n_commands\":%u}", keeper->n_commands);
 }
 
+/* For whoever settles the workspace in the place of a recorder that is gone: how the box has ended is known. */
+static void leave_end(struct keeper *keeper)
+{
+	uint32_t end = keeper->recorder_was_first ? RECORDER_FAILURE : end_of(keeper);
+	char digit = (char)('0' + end);
+	int r = state_write(keeper, STATE_END, &digit, 1);
+
+	if (r < 0)
+		keeper_log(keeper, -r, "how the box has ended cannot be written down: its workspace is settled as that of a failure");
+}
+
 static void release(struct keeper *keeper)
 {
 	keeper->names_fd = fd_close(keeper->names_fd);
@@ -294,6 +305,7 @@ int workspace_settle(struct keeper *keeper, struct fault *fault)
 	if (!keeper->workspace_id[0])
 		return 0;
 	if (keeper->recorder.fd < 0) {
+		leave_end(keeper);
 		release(keeper);
 		return lost(fault, 0);
 	}
@@ -303,6 +315,8 @@ int workspace_settle(struct keeper *keeper, struct fault *fault)
 	pack_bytes(&writer, evidence.failed ? "{\"commands\":[]}" : evidence.data,
 		evidence.failed ? strlen("{\"commands\":[]}") : evidence.len);
 	r = ask(keeper, &writer, SETTLE_USEC, &answer, fault);
+	if (r < 0)
+		leave_end(keeper);
 	release(keeper);
 	if (r < 0)
 		return r;

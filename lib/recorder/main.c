@@ -161,7 +161,7 @@ static int recover(struct recorder *recorder, struct pack_reader *reader, uint32
 	abox_error **reterr)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	uint32_t version = unpack_u32(reader);
+	uint32_t version = unpack_u32(reader), end = unpack_u32(reader);
 	const char *box = unpack_string(reader), *workspace = unpack_string(reader),
 		   *plan = unpack_string(reader);
 	_cleanup_(freep) char *json = NULL, *left = NULL;
@@ -169,14 +169,14 @@ static int recover(struct recorder *recorder, struct pack_reader *reader, uint32
 
 	if (r < 0)
 		return r;
-	if (order_fd < 0 || !unpack_done(reader) || version != RECORDER_VERSION)
+	if (order_fd < 0 || !unpack_done(reader) || version != RECORDER_VERSION || end > RECORDER_N_ENDS)
 		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_WORKSPACE, NULL,
 			"library and recorder do not fit together");
 	r = set_names(recorder, "", box, plan);
 	if (r == 0)
 		r = keeping_read_order(&recorder->keeping, order_fd, reterr);
 	if (r == 0)
-		r = keeping_recover(&recorder->keeping, workspace, &json, &left, reterr);
+		r = keeping_recover(&recorder->keeping, workspace, (enum recorder_end)end, &json, &left, reterr);
 	if (r < 0)
 		return r;
 	pack_u32(&writer, RECORDER_OK);

@@ -65,9 +65,9 @@ int keeping_snapshot(struct keeping *keeping, const struct abox_snapshot_options
 int keeping_settle(
 	struct keeping *keeping, enum recorder_end end, const char *evidence, char **retjson, char **retleft);
 
-/* For a box of which nothing lives: opens its workspace, if it is still marked as the box's, and settles it.
- */
-int keeping_recover(struct keeping *keeping, const char *workspace_id, char **retjson, char **retleft,
+/* For a box of which nothing lives: opens its workspace, if it is still marked as the box's, and settles it. `known` is
+ * how the box has ended, as its keeper has left word; RECORDER_N_ENDS when it was killed too, which is a failure. */
+int keeping_recover(struct keeping *keeping, const char *workspace_id, enum recorder_end known, char **retjson, char **retleft,
 	abox_error **reterr);
 
 /* effect.c: requests of the box that are effects, and who asked for them */

@@ -7,7 +7,7 @@
 #ifndef RECORDER_WIRE_H
 #define RECORDER_WIRE_H
 
-#define RECORDER_VERSION 3
+#define RECORDER_VERSION 4
 #define RECORDER_PACKET_MAX 65536
 #define RECORDER_BODY_MAX                                                                                    \
 	49152 /* longer bodies are cut by the keeper, member by member, before they are sent */
@@ -17,7 +17,8 @@ enum recorder_type {
 	RECORDER_OPEN = 1, /* u32 version, str folder of the journal ("" for none), str task ("" for none), str box
 			      id, str digest of the plan, strings environment that says where the store is, u8 requests may be effects. fds: [order of
 			      the workspace: {str json, strings secrets}, where there is one]. OK or FAULT */
-	RECORDER_RECOVER = 3, /* instead of OPEN, for a box whose processes were all killed: u32 version, str box id, str
+	RECORDER_RECOVER = 3, /* instead of OPEN, for a box whose recorder was killed: u32 version, u32 how the box has ended
+			      (enum recorder_end; N_ENDS: unknown, which counts as failure), str box id, str
 			      id of the workspace, str digest of the plan, strings environment. fds: [order, as above,
 			      without secrets]. What was to be done at its end is done. OK: str what was left undone and
 			      why, str result, or FAULT */

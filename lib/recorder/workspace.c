@@ -618,8 +618,8 @@ static int finish_settled(struct keeping *keeping, enum recorder_end end, char *
 	return *retjson ? 0 : ABOX_E_MEMORY;
 }
 
-int keeping_recover(struct keeping *keeping, const char *workspace_id, char **retjson, char **retleft,
-	abox_error **reterr)
+int keeping_recover(struct keeping *keeping, const char *workspace_id, enum recorder_end known, char **retjson,
+	char **retleft, abox_error **reterr)
 {
 	const char *kind = order_text(keeping, "kind");
 	enum recorder_end end = RECORDER_N_ENDS;
@@ -638,10 +638,15 @@ int keeping_recover(struct keeping *keeping, const char *workspace_id, char **re
 	}
 	if (r < 0)
 		return r;
+	if (end == RECORDER_N_ENDS) /* it was not being settled yet */
+		end = known;
 	keeping->is_brief = !kind || strcmp(kind, "workspace") != 0;
 	if (workspace_mode(keeping->workspace) != WORKSPACE_DIRECT && !keeping->workspace->record.boot[0])
 		return finish_settled(keeping, end, retjson, reterr);
 	keeping->secrets_unknown = json_number(json_member(keeping->order, "secrets")) > 0;
 	return keeping_settle(keeping, end < RECORDER_N_ENDS ? end : RECORDER_FAILURE,
-		"{\"evidence\":\"every process of the box was killed\",\"commands\":[]}", retjson, retleft);
+		known < RECORDER_N_ENDS
+			? "{\"evidence\":\"the recorder of the box was killed\",\"commands\":[]}"
+			: "{\"evidence\":\"every process of the box was killed\",\"commands\":[]}",
+		retjson, retleft);
 }

@@ -22,6 +22,7 @@
 #include "base/path.h"
 #include "base/placeholder.h"
 #include "keeper/wire.h"
+#include "recorder/wire.h"
 #include "sandbox/record.h"
 
 #define GROUP_TIMEOUT_USEC (2 * USEC_PER_SEC)
@@ -190,6 +191,18 @@ static bool record_must_stay(int box_fd, const struct json *record)
 	return clock_wall_usec() < clock_deadline((uint64_t)st.st_mtime * USEC_PER_SEC, ttl_usec);
 }
 
+/* How it has ended, where its keeper lived to tell. */
+static uint32_t known_end(int box_fd)
+{
+	_cleanup_(freep) char *text = NULL;
+	size_t len;
+
+	if (file_read_text(box_fd, STATE_END, 2, &text, &len) < 0 || len != 1 || text[0] < '0' ||
+		text[0] >= '0' + RECORDER_N_ENDS)
+		return RECORDER_N_ENDS;
+	return (uint32_t)(text[0] - '0');
+}
+
 /*
  * What becomes of the workspace of a box whose keeper and recorder were both killed. As long as it is in use (a dying
  * guest holds it) or cannot be reached, the folder of the box stays, which is what says that there is something to do.
@@ -215,10 +228,11 @@ static int settle_workspace(int box_fd, const char *id, struct gc_report *report
 	if (r < 0)
 		return r;
 	digest = json_text(json_member(plan, "digest"));
-	r = record_recover(id, workspace, digest, order, &left, reterr);
+	r = record_recover(id, workspace, known_end(box_fd), digest, order, &left, reterr);
 	if (r < 0)
 		return r;
 	unlinkat(box_fd, STATE_WORKSPACE, 0);
+	unlinkat(box_fd, STATE_END, 0);
 	if (left)
 		report_left(report, left, ECANCELED);
 	else

@@ -159,8 +159,8 @@ int record_start(const struct plan_view *view, const char *plan_digest, const ch
 	return 0;
 }
 
-int record_recover(const char *id, const char *workspace, const char *plan_digest, const char *order, char **retleft,
-	abox_error **reterr)
+int record_recover(const char *id, const char *workspace, uint32_t end, const char *plan_digest, const char *order,
+	char **retleft, abox_error **reterr)
 {
 	uint64_t deadline = clock_deadline(clock_monotonic_usec(), RECOVER_USEC);
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
@@ -197,6 +197,7 @@ int record_recover(const char *id, const char *workspace, const char *plan_diges
 	far_fd = fd_close(far_fd);
 	null_fd = fd_close(null_fd);
 	begin(&writer, RECORDER_RECOVER);
+	pack_u32(&writer, end);
 	pack_string(&writer, id);
 	pack_string(&writer, workspace);
 	pack_string(&writer, plan_digest);

@@ -14,8 +14,8 @@ int record_start(const struct plan_view *view, const char *plan_digest, const ch
 	int *retkeeper_fd, abox_error **reterr);
 
 /* Settles the workspace of a box of which nothing lives. *retleft says what could not be done (NULL: nothing); a
- * workspace that was settled before, or that is gone, is fine. */
-int record_recover(const char *id, const char *workspace, const char *plan_digest, const char *order, char **retleft,
-	abox_error **reterr);
+ * workspace that was settled before, or that is gone, is fine. end: enum recorder_end, N_ENDS when nobody knows it. */
+int record_recover(const char *id, const char *workspace, uint32_t end, const char *plan_digest, const char *order,
+	char **retleft, abox_error **reterr);
 
 #endif

@@ -397,6 +397,26 @@ Test(workspace_box, gc_settles_what_nobody_has_settled)
 }
 
 /*
+ * The recorder alone is killed: a box that was at work is a failure, since nobody has canceled it; one whose end had come is
+ * settled as what it was.
+ */
+Test(workspace_box, a_killed_recorder_does_not_change_how_a_box_has_ended)
+{
+	shell(120,
+		"mkdir src; recorder() { W=$(ls -t home/state/workspaces | head -1); R=$(sed -n 's/process \\([0-9]*\\).*/\\1/p' home/state/workspaces/$W/lock); }\n"
+		"G() { for i in $(seq 200); do $A gc >g 2>&1 || true; [ ! -e home/run/boxes/$B/workspace ] && break; sleep 0.05; done; $A rm $B 2>/dev/null || true; }\n"
+		"B=$($A start --workspace src --on-failure keep); $A exec $B -- sh -c 'echo 1 >one'; recorder; kill -KILL $R; G\n"
+		"same \"$(ls home/state/workspaces)\" $W; same \"$($A run --workspace-id $W -- cat one)\" 1; $A workspace rm $W\n"
+		"B=$($A start --workspace src --on-success keep --on-cancel keep); $A exec $B -- sh -c 'echo 1 >one'; recorder; kill -KILL $R; G\n"
+		"same \"$(ls home/state/workspaces)\" ''\n"
+		/* a command that does not listen holds the stop open until its grace is over */
+		"B=$($A start --workspace src --on-success keep --on-failure discard)\n"
+		"$A exec $B -- sh -c 'echo 1 >one; trap \"\" TERM; echo ready; while :; do sleep 1; done' >ready & for i in $(seq 200); do grep -q ready ready && break; sleep 0.05; done\n"
+		"recorder; $A stop --as success $B >stopped 2>&1 & for i in $(seq 200); do grep -q stopping home/run/boxes/$B/state && break; sleep 0.02; done\n"
+		"kill -KILL $R; wait; G; same \"$(ls home/state/workspaces)\" $W; same \"$($A run --workspace-id $W -- cat one)\" 1\n");
+}
+
+/*
  * A workspace with a limit of its own: what is left of it bounds every box, whatever the spec says; files and limit go on,
  * a fork has its own, and the plan names the mechanism, once.
  */
