@@ -2,7 +2,7 @@
 /*
  * What is told: each decision with the rule that made it, and the bytes of each connection. Denials that
  * repeat are counted and told once per window, so that a program that tries on and on does not fill a
- * journal. Data of the box is escaped and bounded; queries and fields are never told, since they may hold
+ * journal; so is what was let through after the first two thousand. Data of the box is escaped and bounded; queries and fields are never told, since they may hold
  * secrets.
  */
 #include <errno.h>
@@ -25,6 +25,7 @@
 #define PATH_SHOWN 256
 #define SLOTS 64
 #define WINDOW_USEC (10ULL * 1000000)
+#define TOLD_MAX 2000 /* events of what was let through that are told one by one */
 
 /* -- to the keeper; never waited for -- */
 
@@ -135,16 +136,18 @@ static void add_target(struct text *body, const struct connection *connection)
 	}
 }
 
-/* -- denials, counted -- */
+/* -- what is counted: denials always, the rest after the first ones -- */
 
-struct denial {
+struct tally {
+	const char *type;
 	char *key; /* the body without its end; NULL: free */
 	uint64_t until_usec;
-	uint64_t count; /* not told yet */
+	uint64_t count, sent, received; /* not told yet */
 };
 
 struct denials {
-	struct denial slots[SLOTS];
+	struct tally slots[SLOTS];
+	uint64_t n_told; /* of what was let through, one by one */
 };
 
 struct denials *denials_new(void)
@@ -152,50 +155,64 @@ struct denials *denials_new(void)
 	return calloc(1, sizeof(struct denials));
 }
 
-static void denial_tell(struct egress *egress, struct denial *denial)
+static void tally_tell(struct egress *egress, struct tally *tally)
 {
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 
-	text_add(&body, denial->key);
-	if (denial->count > 1)
-		text_printf(&body, ",\"count\":%llu", (unsigned long long)denial->count);
-	tell(egress, "net.deny", &body);
-	denial->count = 0;
-	denial->until_usec = egress->now_usec + WINDOW_USEC;
-	egress->next_usec = MIN(egress->next_usec, denial->until_usec);
+	text_add(&body, tally->key);
+	if (tally->count > 1)
+		text_printf(&body, ",\"count\":%llu", (unsigned long long)tally->count);
+	if (strcmp(tally->type, "net.close") == 0)
+		text_printf(&body, ",\"sent\":%llu,\"received\":%llu", (unsigned long long)tally->sent,
+			(unsigned long long)tally->received);
+	tell(egress, tally->type, &body);
+	tally->count = tally->sent = tally->received = 0;
+	tally->until_usec = egress->now_usec + WINDOW_USEC;
+	egress->next_usec = MIN(egress->next_usec, tally->until_usec);
 }
 
-static void denial_add(struct egress *egress, struct text *body)
+/* The one of this kind, which is told at once when it is new. */
+static void tally_add(
+	struct egress *egress, const char *type, struct text *body, uint64_t sent, uint64_t received)
 {
-	struct denial *oldest = &egress->denials->slots[0];
+	struct tally *found = NULL, *oldest = &egress->denials->slots[0];
 	char *key = NULL;
 
 	if (text_take(body, &key) < 0)
 		_Exit(1);
-	for (size_t i = 0; i < SLOTS; i++) {
-		struct denial *slot = &egress->denials->slots[i];
+	for (size_t i = 0; i < SLOTS && !found; i++) {
+		struct tally *slot = &egress->denials->slots[i];
 
-		if (slot->key && strcmp(slot->key, key) == 0) {
-			free(key);
-			slot->count++;
-			if (egress->now_usec >= slot->until_usec)
-				denial_tell(egress, slot);
-			return;
-		}
-		if (!slot->key || (oldest->key && slot->until_usec < oldest->until_usec))
+		if (slot->key && slot->type == type && strcmp(slot->key, key) == 0)
+			found = slot;
+		else if (!slot->key || (oldest->key && slot->until_usec < oldest->until_usec))
 			oldest = slot;
 	}
-	if (oldest->key && oldest->count)
-		denial_tell(egress, oldest);
-	free(oldest->key);
-	*oldest = (struct denial){ .key = key, .count = 1 };
-	denial_tell(egress, oldest);
+	if (found) {
+		free(key);
+	} else {
+		if (oldest->key && oldest->count)
+			tally_tell(egress, oldest);
+		free(oldest->key);
+		*oldest = (struct tally){ .type = type, .key = key };
+		found = oldest;
+	}
+	found->count++;
+	found->sent += sent;
+	found->received += received;
+	if (egress->now_usec >= found->until_usec)
+		tally_tell(egress, found);
+}
+
+static void denial_add(struct egress *egress, struct text *body)
+{
+	tally_add(egress, "net.deny", body, 0, 0);
 }
 
 void events_flush(struct egress *egress, bool all)
 {
 	for (size_t i = 0; i < SLOTS; i++) {
-		struct denial *slot = &egress->denials->slots[i];
+		struct tally *slot = &egress->denials->slots[i];
 
 		if (!slot->key)
 			continue;
@@ -204,12 +221,31 @@ void events_flush(struct egress *egress, bool all)
 			continue;
 		}
 		if (slot->count) {
-			denial_tell(egress, slot);
+			tally_tell(egress, slot);
 			continue;
 		}
 		free(slot->key);
-		*slot = (struct denial){ 0 };
+		*slot = (struct tally){ 0 };
 	}
+}
+
+/* One by one so far; from then on by host, port and rule, so that a journal stays bounded by time. */
+static bool is_counted(struct egress *egress)
+{
+	if (egress->denials->n_told == TOLD_MAX)
+		return true;
+	egress->denials->n_told++;
+	return false;
+}
+
+static void count_allowed(struct connection *connection, const char *mode)
+{
+	_cleanup_(text_clear) struct text body = TEXT_INIT;
+
+	add_target(&body, connection);
+	add_string(&body, "rule", connection->verdict.place);
+	add_string(&body, "as", mode);
+	tally_add(connection->egress, "net.allow", &body, 0, 0);
 }
 
 void event_deny(struct connection *connection, const char *place, const char *reason)
@@ -247,6 +283,10 @@ void event_allow(struct connection *connection, const char *mode)
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 
 	connection->told = true;
+	if (is_counted(connection->egress)) {
+		count_allowed(connection, mode);
+		return;
+	}
 	add_target(&body, connection);
 	add_string(&body, "rule", connection->verdict.place);
 	add_string(&body, "as", mode);
@@ -260,6 +300,10 @@ void event_request(struct connection *connection, const struct http_head *head, 
 	_cleanup_(text_clear) struct text body = TEXT_INIT;
 
 	connection->told = true;
+	if (is_counted(connection->egress)) {
+		count_allowed(connection, "http");
+		return;
+	}
 	add_target(&body, connection);
 	add_string(&body, "rule", connection->verdict.place);
 	add_string(&body, "as", "http");
@@ -309,6 +353,10 @@ void event_close(struct connection *connection)
 	if (!connection->told)
 		return;
 	add_target(&body, connection);
+	if (is_counted(egress)) {
+		tally_add(egress, "net.close", &body, connection->client.received, connection->client.sent);
+		return;
+	}
 	text_printf(&body, ",\"sent\":%llu,\"received\":%llu,\"usec\":%llu",
 		(unsigned long long)connection->client.received, (unsigned long long)connection->client.sent,
 		(unsigned long long)(egress->now_usec - connection->since_usec));

@@ -384,6 +384,33 @@ def events_can_be_read(world):
 
 
 @test
+def what_is_let_through_is_counted_after_the_first(world):
+    """A program that asks on and on does not fill a journal; the sums stay right."""
+    box, egress = world.start(INSPECT)
+    n, piece = 2600, 100
+    with box.open("good.example", 80) as sock:
+        for _ in range(n // piece):
+            sock.sendall(b"GET /n HTTP/1.1\r\nHost: good.example\r\n\r\n" * piece)
+            got = b""
+            while got.count(b"HTTP/1.1 200") < piece or not got.endswith(b"\n\n"):
+                data = sock.recv(1 << 16)
+                assert data
+                got += data
+    while egress.stats()["open"] > 0:
+        time.sleep(0.02)
+    def counted():
+        return [body for kind, body in egress.events if kind == "net.allow" and "path" not in body]
+    told = [body for kind, body in egress.events if kind == "net.allow"]
+    assert 2000 < len(told) < 2010 and len(counted()) > 0, len(told)
+    if os.environ.get("ABOX_TEST_LONG"):    # a window is ten seconds
+        while sum(body.get("count", 1) for kind, body in egress.events if kind == "net.allow") < n:
+            time.sleep(0.1)
+        told = [body for kind, body in egress.events if kind == "net.allow"]
+        assert len(told) < 2010 and sum(body.get("count", 1) for body in told) == n, len(told)
+    assert all(body["host"] == "good.example" and body["rule"] == "/network/allow/0" for body in counted())
+
+
+@test
 def absolute_form_and_pipelining(world):
     """T12-4, T12-10: targets with a host in them; two requests in one segment, the body of one like a request."""
     box, egress = world.start(INSPECT)
