@@ -59,25 +59,43 @@ static int make_pipe(int ret[2], int ours, const char *name, struct fault *fault
 }
 
 /* What is left open when one fails ends with the process, which does then too. */
-int bridge_make_pipes(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault)
+int bridge_make_channel(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault)
 {
-	int in[2], out[2], err[2], r;
+	int in[2], out[2], r;
 
 	r = make_pipe(in, 1, bridge->name, fault);
 	if (r == 0)
 		r = make_pipe(out, 0, bridge->name, fault);
+	if (r < 0)
+		return r;
+	*ret = (struct bridge_pipes){ in[0], out[1], -EBADF };
+	bridge->out_fd = in[1];
+	bridge->in_fd = out[0];
+	return 0;
+}
+
+int bridge_make_pipes(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault)
+{
+	int err[2], r;
+
+	r = bridge_make_channel(bridge, ret, fault);
 	if (r == 0)
 		r = make_pipe(err, 0, bridge->name, fault);
 	if (r < 0)
 		return r;
-	*ret = (struct bridge_pipes){ in[0], out[1], err[1] };
-	bridge->out_fd = in[1];
-	bridge->in_fd = out[0];
+	ret->err_fd = err[1];
 	bridge->log_fd = err[0];
 	return 0;
 }
 
-pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd)
+static int keep_fourth(int fd)
+{
+	if (fd < 0)
+		return 0;
+	return fd == 3 ? fcntl(fd, F_SETFD, 0) : dup2(fd, 3);
+}
+
+pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd, int fourth_fd)
 {
 	static const char *const env[] = { "PATH=/usr/bin:/bin", "HOME=/", NULL };
 	pid_t pid = fork();
@@ -86,7 +104,8 @@ pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd)
 	if (pid != 0)
 		return pid < 0 ? -errno : pid;
 	sigemptyset(&none);
-	if (dup2(in_fd, 0) < 0 || dup2(out_fd, 1) < 0 || dup2(err_fd, 2) < 0 || sys_close_range(3, CLOSE_RANGE_REST, 0) < 0 ||
+	if (dup2(in_fd, 0) < 0 || dup2(out_fd, 1) < 0 || dup2(err_fd, 2) < 0 || keep_fourth(fourth_fd) < 0 ||
+		sys_close_range(fourth_fd < 0 ? 3 : 4, CLOSE_RANGE_REST, 0) < 0 ||
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
 		sigprocmask(SIG_SETMASK, &none, NULL) < 0)
 		_exit(126);
@@ -97,7 +116,7 @@ pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd)
 
 int bridge_start(struct bridge *bridge, const char *const *argv, const struct bridge_pipes *pipes, struct fault *fault)
 {
-	bridge->pid = bridge_spawn(argv, pipes->in_fd, pipes->out_fd, pipes->err_fd);
+	bridge->pid = bridge_spawn(argv, pipes->in_fd, pipes->out_fd, pipes->err_fd, -EBADF);
 	fd_close(pipes->in_fd);
 	fd_close(pipes->out_fd);
 	fd_close(pipes->err_fd);
@@ -128,7 +147,7 @@ static int prepare(struct state *state, struct fault *fault)
 	return 0;
 }
 
-static int confine(const struct flat_plan *plan, uint64_t caps, struct fault *fault)
+int bridge_confine(const struct flat_plan *plan, uint64_t caps, struct fault *fault)
 {
 	static struct filter_insn filter[8192];
 	int r;
@@ -155,7 +174,7 @@ _noreturn_ static void serve_cell(const struct flat_plan *plan, int fd)
 	fault_init(&fault, ABOX_STAGE_START);
 	prctl(PR_SET_NAME, "agentbox-cell");
 	if ((fd != CELL_FD && dup3(fd, CELL_FD, O_CLOEXEC) < 0) || sys_close_range(CELL_FD + 1, CLOSE_RANGE_REST, 0) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
-		confine(plan, CAPS_BIT(CAPS_NET_ADMIN) | CAPS_BIT(CAPS_NET_BIND_SERVICE), &fault) < 0)
+		bridge_confine(plan, CAPS_BIT(CAPS_NET_ADMIN) | CAPS_BIT(CAPS_NET_BIND_SERVICE), &fault) < 0)
 		_exit(1);
 	while (guest_message_recv(CELL_FD, packet, &message) > 0) {
 		if (message.type == GUEST_LISTEN && guest_network_handle(&plan->network, GUEST_FD_CHANNEL, &message) < 0)
@@ -415,7 +434,7 @@ int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct
 	snprintf(state.stage, sizeof(state.stage), "%s", bridge->stage);
 	r = prepare(&state, fault);
 	if (r == 0)
-		r = confine(plan, 0, fault);
+		r = bridge_confine(plan, 0, fault);
 	if (r < 0)
 		return r;
 	relay_init(&relay, false, GUEST_FD_CHANNEL, bridge->in_fd, bridge->out_fd);

@@ -36,14 +36,20 @@ struct bridge_pipes {		/* the program's ends */
 /* Fills in_fd, out_fd and log_fd, which do not block, and gives the other ends. */
 int bridge_make_pipes(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault);
 
-/* A child of the bridge: 0-2 are the given descriptors (pipes, never a device or file of the host's), nothing else is
- * open; no new privileges, all signals as by default. When the program cannot be executed it says so on err_fd. */
-pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd);	/* or -errno */
+/* The first two alone. */
+int bridge_make_channel(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault);
+
+/* A child of the bridge: 0-2 are the given descriptors (pipes, never a device or file of the host's), 3 where it is not
+ * negative; nothing else is open; no new privileges, all signals as by default. When the program cannot be executed it says so on err_fd. */
+pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd, int fourth_fd);	/* or -errno */
 
 /* The one whose end is the end of the wall: fills pid, and closes the program's ends. */
 int bridge_start(struct bridge *bridge, const char *const *argv, const struct bridge_pipes *pipes, struct fault *fault);
 
-/* Drops all rights, then works until the wall or the keeper is gone. */
+/* Drops all rights but these for good, and loads the filter of commands. */
+int bridge_confine(const struct flat_plan *plan, uint64_t caps, struct fault *fault);
+
+/* Confines itself, then works until the wall or the keeper is gone. */
 int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct fault *fault);
 
 #endif

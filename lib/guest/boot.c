@@ -113,10 +113,8 @@ static int wait_for(const char *path)
 	}
 }
 
-int boot_open_port(const char *name)
+void boot_start(void)
 {
-	char path[64];
-
 	mkdir("/dev", 0755);
 	if (mount("dev", "/dev", "devtmpfs", MS_NOSUID | MS_NOEXEC, NULL) < 0)
 		boot_die("/dev");
@@ -128,6 +126,12 @@ int boot_open_port(const char *name)
 	boot_tell("modules");
 	load_modules();
 	boot_tell("port");
+}
+
+int boot_open_port(const char *name)
+{
+	char path[64];
+
 	snprintf(path, sizeof(path), "/dev/%.32s", name);
 	return wait_for(path);
 }

@@ -14,10 +14,11 @@ void boot_tell(const char *stage);
 void boot_tell_end(void);
 
 /*
- * What the first program of a virtual machine does before it has a channel: loads the modules of the first filesystem,
- * and opens the port of that name (such as "vport0p1"). A descriptor; where that fails it says why on the console and
- * ends, which ends the machine.
+ * What the first program of a virtual machine does before it has a channel: it loads the modules of the first filesystem,
+ * and opens ports by name (such as "vport0p1"). Where that fails it says why on the console and ends, which ends the
+ * machine.
  */
+void boot_start(void);
 int boot_open_port(const char *name);
 
 #endif

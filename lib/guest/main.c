@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "guest/boot.h"
+#include "guest/files.h"
 #include "guest/group.h"
 #include "guest/guest.h"
 #include "guest/network.h"
@@ -40,8 +41,22 @@ static struct relay relay;
 static uint8_t frame_bytes[RELAY_HEAD + RELAY_PAYLOAD_MAX];
 static struct guest_setup setup;
 static int group_fd = -EBADF;
+static int files_fd = -EBADF;	/* the second port */
+static uint64_t went_usec;	/* on this kernel's clock, which may have stood still in a template */
 
 /* -- the first message -- */
+
+/* Here a template is cut: the machine may stand still between any two of these lines, and go on more than once. */
+static int wait_for_go(int fd, struct fault *fault)
+{
+	char byte = SETUP_HERE;
+
+	if (fd_write_all(fd, &byte, 1) < 0 || fd_read_all(fd, &byte, 1) != 1 || byte != SETUP_GO)
+		return fault_set(fault, ABOX_E_GONE, errno, "channel", "it ended before the machine was to go on");
+	went_usec = clock_monotonic_usec();
+	byte = SETUP_GOING;
+	return fd_write_all(fd, &byte, 1) < 0 ? fault_set(fault, ABOX_E_GONE, errno, "channel", "cannot be answered") : 0;
+}
 
 static int read_setup(int fd, struct fault *fault)
 {
@@ -85,10 +100,10 @@ static int seed(struct fault *fault)
 	return 0;
 }
 
-/* The time is that before the machine was started, which has run since. */
+/* The time is that before the machine was started, or went on, and it has run since. */
 static int set_clock(struct fault *fault)
 {
-	uint64_t usec = setup.wall_usec + clock_monotonic_usec();
+	uint64_t usec = setup.wall_usec + clock_monotonic_usec() - went_usec;
 	struct timeval now = { .tv_sec = (time_t)(usec / USEC_PER_SEC), .tv_usec = (suseconds_t)(usec % USEC_PER_SEC) };
 
 	if (setup.wall_usec && settimeofday(&now, NULL) < 0)
@@ -126,6 +141,8 @@ static int make_mount(const struct setup_mount *wanted, const char *target, stru
 	} else {
 		if (mkdir(target, 0755) < 0 && errno != EEXIST && errno != EROFS)
 			return fault_set(fault, ABOX_E_SYSTEM, errno, target, "cannot make the mount point");
+		if (strcmp(wanted->type, SETUP_FILES) == 0)
+			return guest_files_mount(files_fd, target, wanted->flags, fault);
 		r = mount(wanted->source, target, wanted->type, wanted->flags, wanted->options);
 	}
 	if (r < 0)
@@ -340,7 +357,10 @@ int main(int argc, char **argv)
 	prctl(PR_SET_DUMPABLE, 0);
 	umask(0);
 	if (argc > 1) {
+		boot_start();
 		in_fd = out_fd = boot_open_port(argv[1]);
+		if (argc > 2)
+			files_fd = fd_move_above(boot_open_port(argv[2]), GUEST_FD_FREE);
 	} else {
 		boot_tell_at(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, GUEST_FD_FREE));
 	}
@@ -349,7 +369,9 @@ int main(int argc, char **argv)
 	if (in_fd < 0 || out_fd < 0)
 		return 1;
 	boot_tell("setup");
-	r = read_setup(in_fd, &fault);
+	r = files_fd >= 0 ? wait_for_go(in_fd, &fault) : 0;
+	if (r == 0)
+		r = read_setup(in_fd, &fault);
 	if (r == 0) {
 		boot_tell("root");
 		r = set_up(&fault);
@@ -364,6 +386,7 @@ int main(int argc, char **argv)
 	fd_close(in_fd);
 	if (out_fd != in_fd)
 		fd_close(out_fd);
+	files_fd = fd_close(files_fd);
 	if (r == 0)
 		r = make_ready(&box, &fault);
 	if (r == 0)

@@ -11,11 +11,21 @@
 
 #define SETUP_VERSION 2
 #define SETUP_ENTROPY_BYTES 32
+
+/*
+ * A machine with a second port may become a template, or have been made of one: before the setup its guest sends HERE, and
+ * so it is stopped, if it is to be kept; GO makes it answer GOING, and the time of the setup is that of then. So nothing of
+ * a box is in a template, and a machine that goes on is known to do so before it is told anything.
+ */
+#define SETUP_HERE 'h'
+#define SETUP_GO 'g'
+#define SETUP_GOING 'G'
 #define SETUP_MOUNTS 64
 #define SETUP_PORTS 64	/* CELL_PORTS_MAX */
 
-/* As mount(2) takes it; made in order, the target as a folder where it is missing. Two types are the guest's own, and of
- * a target that is not there they make nothing: */
+/* As mount(2) takes it; made in order, the target as a folder where it is missing. Three types are the guest's own, two of
+ * which make nothing of a target that is not there: */
+#define SETUP_FILES "files"		/* the files that come over the second port (guest/files.h) */
 #define SETUP_MASK "mask"		/* an empty read-only file or folder over it */
 #define SETUP_READONLY "read-only"	/* it can be read and no more */
 struct setup_mount {

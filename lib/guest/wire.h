@@ -45,6 +45,8 @@ enum guest_type {
 				 * none to be had */
 	GUEST_STRUCK = 31,	/* u64 processes killed for memory, u64 forks refused, in the box since the command was started:
 				 * before EXITED, where the guest's own kernel keeps those limits */
+	GUEST_TEMPLATE = 40,	/* before READY, from outside of the guest; fds: [sealed memory file]: a template of the machine, to
+				 * be kept where the keeper wants one */
 };
 
 enum guest_scope {

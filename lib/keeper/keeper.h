@@ -197,6 +197,7 @@ struct keeper {
 	bool workspace_kept;
 	bool recorder_was_first;	/* it was gone before the box was being stopped */
 	int held_fd;	/* folder of the host in which names are held, locked; -EBADF for none */
+	int template_fd;	/* folder of templates, locked while this box may make one; else -EBADF */
 	const struct flat_source *held_source;
 	struct placeholder {
 		char *path;
@@ -363,6 +364,12 @@ void clocks_run(struct keeper *keeper, uint64_t now);
 void clocks_touch_idle(struct keeper *keeper);
 int clocks_pause(struct keeper *keeper, struct fault *fault);
 int clocks_resume(struct keeper *keeper, struct fault *fault);
+
+struct guest_message;
+/* template.c: of the machine of a microVM; for the stage that starts it */
+void template_begin(struct keeper *keeper);
+void template_take(struct keeper *keeper, const struct guest_message *message);
+void template_end(struct keeper *keeper);
 
 /* stop.c */
 void stop_begin(struct keeper *keeper, uint32_t mode, uint32_t cause, uint64_t grace_usec);

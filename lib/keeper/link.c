@@ -51,6 +51,9 @@ static int take_early(struct keeper *keeper, struct guest_message *message, stru
 		return 0;
 	case GUEST_FAULT:
 		return take_fault(message, fault);
+	case GUEST_TEMPLATE:
+		template_take(keeper, message);
+		return 0;
 	case GUEST_READY:
 		if (message->n_fds > 1)
 			return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "it hands over more than its scratch");

@@ -117,7 +117,7 @@ static int init(struct keeper *keeper)
 	if (r < 0)
 		return r;
 	keeper->state_fd = keeper->boxes_fd = keeper->box_fd = keeper->lock_fd = keeper->scratch_fd = keeper->layer_fd = -EBADF;
-	keeper->held_fd = keeper->names_fd = -EBADF;
+	keeper->held_fd = keeper->names_fd = keeper->template_fd = -EBADF;
 	keeper->listener.fd = keeper->guest.fd = keeper->wall.fd = keeper->recorder.fd = keeper->egress.fd =
 		keeper->egress_pidfd = -EBADF;
 	keeper->backend_wall = BACKEND_WALL_INIT;

@@ -106,6 +106,7 @@ static uint64_t ready_usec(const struct keeper *keeper)
 
 static int guest_run_stage(struct keeper *keeper, struct fault *fault)
 {
+	template_begin(keeper);
 	return keeper->backend->start(&keeper->plan, keeper->has_group ? &keeper->group : NULL, ready_usec(keeper),
 		&keeper->backend_wall, fault);
 }
@@ -114,6 +115,7 @@ static int ready_run(struct keeper *keeper, struct fault *fault)
 {
 	int r = link_wait_ready(keeper, clock_deadline(clock_monotonic_usec(), ready_usec(keeper)), fault);
 
+	template_end(keeper);
 	if (r < 0)
 		return r;
 	keeper->guest = (struct io){ .fd = keeper->backend_wall.channel_fd, .ready = link_ready };

@@ -83,6 +83,21 @@ int machine_modules_find(const struct machine_kernel *kernel, const char *const 
 	struct machine_modules *ret, abox_error **reterr);
 void machine_modules_clear(struct machine_modules *modules);
 
+/* -- template.c -- */
+
+#define MACHINE_TEMPLATE_VERSION 1
+
+struct machine_template {	/* all that a template depends on but the boot of the host, which stands in the template */
+	const char *qemu, *kernel_place;
+	const void *archive;	/* first filesystem */
+	size_t archive_len;
+	const char *const *words;	/* command line of QEMU; NULL-ended */
+};
+/* Where it would be. Nothing is made. */
+int machine_template_place(const struct machine_template *template, int stage, char ret[PATH_MAX], abox_error **reterr);
+/* Makes the folder of templates, and removes from it what is of no use any more and all but the newest few. */
+int machine_templates_tidy(int stage, abox_error **reterr);
+
 /* -- archive.c: the first filesystem (newc cpio) -- */
 
 #define MACHINE_GUEST "init"		/* the program; its name is what the kernel looks for */

@@ -146,6 +146,7 @@ struct flat_limits {		/* 0: none */
 };
 
 #define FLAT_BOX "/box"
+#define FLAT_TEMPLATE "/template"	/* in the outer root: a template of the machine, where one is kept on the host */
 enum flat_network_mode {
 	FLAT_NETWORK_NONE = 0,
 	FLAT_NETWORK_ALLOW = 1,
@@ -219,6 +220,7 @@ struct flat_plan {
 	/* not packed: set by the keeper when the egress of the box has made its CA */
 	const char *trust_pem;
 	size_t trust_pem_len;
+	uint8_t template_wanted;	/* not packed: set by the keeper that may keep a template of the machine */
 };
 
 static inline bool flat_has_program(const struct flat_plan *plan)

@@ -20,13 +20,13 @@
 
 #define KERNEL "/kernel"
 #define INITRAMFS "/initramfs"
-#define FILES_SOCKET "/files"	/* as in backend/microvm/microvm.c */
+#define FILES_SOCKET "/files"	/* these three as in backend/microvm/microvm.h */
+#define CONTROL_SOCKET "/control"
+#define MEMORY_FILE "/proc/self/fd/3"
 #define OWN_BYTES (128ULL << 20)	/* what a machine needs besides: kernel, first filesystem, page tables */
-#define MAX_WORDS 64
+#define MAX_WORDS 128
 #define MAX_CPUS 64
 
-static const char *const modules[] = { "virtio_mmio", "virtio_console", "virtiofs", NULL };
-static const char *const modules_network[] = { "virtio_mmio", "virtio_console", "virtiofs", "virtio_net", NULL };
 
 /* -- what the guest mounts -- */
 
@@ -53,8 +53,31 @@ static void mark_inner(struct plan_builder *builder)
 
 /* -- the first filesystem -- */
 
+/* Only where a machine has been seen to start by it, and nobody of the host's may open the device. */
+static void choose_hardware(struct plan_builder *builder)
+{
+	struct kvm_verdict verdict;
+
+	kvm_recall(builder->machine, &verdict);
+	builder->machine->kvm_for_boxes = verdict.works && builder->machine->kvm_for_boxes;
+}
+
+static bool by_kvm(const struct plan_builder *builder)
+{
+	return builder->machine->kvm_for_boxes;
+}
+
+/* Whether the machine has a device for its files. Then it is in the middle of what the host does, and can be no template. By
+ * hardware it starts in a moment from its kernel, and has the device too. */
+static bool is_live(const struct plan_builder *builder)
+{
+	return strcmp(spec_string(builder->spec, "/files"), "live") == 0 || by_kvm(builder);
+}
+
 static int build_archive(struct plan_builder *builder, const struct machine_host *host, struct text *archive, abox_error **reterr)
 {
+	const char *const wanted[] = { "virtio_mmio", "virtio_console", is_live(builder) ? "virtiofs" : "fuse",
+		plan_has_network(builder) ? "virtio_net" : NULL, NULL };
 	_cleanup_(freep) void *guest = NULL;
 	struct machine_modules list;
 	size_t len;
@@ -64,7 +87,7 @@ static int build_archive(struct plan_builder *builder, const struct machine_host
 	if (r < 0)
 		return r;
 	machine_archive_file(archive, MACHINE_GUEST, 0555, guest, len);
-	r = machine_modules_find(&host->kernel, plan_has_network(builder) ? modules_network : modules, ABOX_STAGE_PLAN, &list, reterr);
+	r = machine_modules_find(&host->kernel, wanted, ABOX_STAGE_PLAN, &list, reterr);
 	if (r < 0)
 		return r;
 	r = machine_archive_modules(archive, &host->kernel, &list, ABOX_STAGE_PLAN, reterr);
@@ -117,15 +140,6 @@ static void add_system(struct plan_builder *builder)
 			"/etc/ld.so.cache", FLAT_ATTR_RDONLY | FLAT_ATTR_OPTIONAL);
 }
 
-/* Only where a machine has been seen to start by it, and nobody of the host's may open the device. */
-static bool by_kvm(const struct plan_builder *builder)
-{
-	struct kvm_verdict verdict;
-
-	kvm_recall(builder->machine, &verdict);
-	return verdict.works && builder->machine->kvm_for_boxes;
-}
-
 static void add_outer_root(struct plan_builder *builder, const char *kernel, const struct text *archive)
 {
 	add_system(builder);
@@ -153,7 +167,7 @@ struct words {
 
 static void add_word(struct words *words, const char *word)
 {
-	if (words->n < MAX_WORDS)
+	if (words->n + 1 < MAX_WORDS)
 		words->list[words->n++] = word;
 }
 
@@ -195,37 +209,66 @@ static void add_network(struct plan_builder *builder, struct words *words)
 	add_words(words, (const char *const[]){ "-device", "virtio-net-device,netdev=cell", NULL });
 }
 
-static void add_program(struct plan_builder *builder, const struct machine_host *host, uint64_t bytes, uint64_t n_cpus)
+/* What makes the machine what it is: of these words, its kernel and its first filesystem, a template is one. */
+static void add_machine(struct plan_builder *builder, const struct machine_host *host, uint64_t bytes, uint64_t n_cpus, struct words *words)
 {
 	unsigned long long mib = (bytes + (1 << 20) - 1) >> 20;
-	struct words words = { .n = 0 };
+	bool live = is_live(builder);
 
-	add_word(&words, host->virtiofsd);
-	add_words(&words, (const char *const[]){ "--fd=0", "-o", "source=" FLAT_BOX, "-o", "sandbox=chroot", "-o", "xattr", "-o",
-		host_writes_too(builder) ? "cache=auto" : "cache=always", "-o", "log_level=warn", "--thread-pool-size=2", "", NULL });
-	add_word(&words, host->qemu);
-	add_words(&words, (const char *const[]){ "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	add_word(words, host->qemu);
+	add_words(words, (const char *const[]){ "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-M", by_kvm(builder) ? "microvm,accel=kvm,isa-serial=on,x-option-roms=off,memory-backend=memory"
 				      : "microvm,accel=tcg,isa-serial=on,x-option-roms=off,memory-backend=memory", "-cpu", "max",
 		"-global", "virtio-mmio.force-legacy=false", "-m", NULL });
-	add_word(&words, builder_text(builder, "%lluM", mib));
-	add_word(&words, "-object");
-	add_word(&words, builder_text(builder, "memory-backend-memfd,id=memory,size=%lluM,share=on", mib));
-	add_word(&words, "-smp");
-	add_word(&words, builder_text(builder, "%llu", (unsigned long long)n_cpus));
-	add_words(&words, (const char *const[]){ "-chardev", "file,id=console,path=/proc/self/fd/2", "-serial", "chardev:console",
-		"-chardev", "stdio,id=port,signal=off", "-device", "virtio-serial-device,max_ports=2",
-		"-device", "virtserialport,chardev=port,name=agentbox,nr=1",
-		"-chardev", "socket,id=files,path=" FILES_SOCKET, "-device", "vhost-user-fs-device,chardev=files,tag=files",
-		NULL });
-	add_network(builder, &words);
-	add_words(&words, (const char *const[]){ "-kernel", KERNEL, "-initrd", INITRAMFS, "-append",
-		/* the port is a word for the guest; the backend puts a number behind the last one */
-		"console=ttyS0 quiet reboot=t panic=-1 lsm=landlock cryptomgr.notests sysctl.vm.overcommit_memory=1 vport0p1 tsc=reliable tsc_early_khz=",
-		NULL });
+	add_word(words, builder_text(builder, "%lluM", mib));
+	add_word(words, "-object");
+	add_word(words, builder_text(builder, live ? "memory-backend-memfd,id=memory,size=%lluM,share=on"
+						   : "memory-backend-file,id=memory,size=%lluM,mem-path=" MEMORY_FILE ",share=on", mib));
+	add_word(words, "-smp");
+	add_word(words, builder_text(builder, "%llu", (unsigned long long)n_cpus));
+	add_words(words, (const char *const[]){ "-chardev", "file,id=console,path=/proc/self/fd/2", "-serial", "chardev:console",
+		"-chardev", "stdio,id=port,signal=off", "-device", "virtio-serial-device,max_ports=3",
+		"-device", "virtserialport,chardev=port,name=agentbox,nr=1", "-chardev", "socket,id=files,path=" FILES_SOCKET,
+		"-device", live ? "vhost-user-fs-device,chardev=files,tag=files" : "virtserialport,chardev=files,name=files,nr=2", NULL });
+	add_network(builder, words);
+	add_words(words, (const char *const[]){ "-kernel", KERNEL, "-initrd", INITRAMFS, "-append", NULL });
+	/* ports are words for the guest; the backend puts a number behind the last one */
+	add_word(words, builder_text(builder, "console=ttyS0 quiet reboot=t panic=-1 lsm=landlock cryptomgr.notests "
+		"sysctl.vm.overcommit_memory=1 vport0p1 %stsc=reliable tsc_early_khz=", live ? "" : "vport0p2 "));
+}
+
+/* An empty word stands between what is run; the rest is for a machine that may go on from a template. */
+static int add_program(struct plan_builder *builder, const struct machine_host *host, const struct text *archive, uint64_t bytes,
+	uint64_t n_cpus, abox_error **reterr)
+{
+	struct words words = { .n = 0 }, machine = { .n = 0 };
+	struct machine_template template = { .qemu = host->qemu, .kernel_place = builder->kernel_place,
+		.archive = archive->data, .archive_len = archive->len };
+	char place[PATH_MAX];
+	int r;
+
+	add_machine(builder, host, bytes, n_cpus, &machine);
+	machine.list[machine.n] = NULL;
+	add_word(&words, host->virtiofsd);
+	add_words(&words, (const char *const[]){ "--fd=0", "-o", "source=" FLAT_BOX, "-o", "sandbox=chroot", "-o", "xattr", "-o",
+		host_writes_too(builder) ? "cache=auto" : "cache=always", "-o", "log_level=warn",
+		/* behind a port, a thread fewer is a way less for each request */
+		is_live(builder) ? "--thread-pool-size=2" : "--thread-pool-size=0", "", NULL });
+	add_words(&words, machine.list);
+	if (!is_live(builder)) {
+		add_words(&words, (const char *const[]){ "", "-chardev", "socket,id=control,path=" CONTROL_SOCKET,
+			"-mon", "chardev=control,mode=control", "", "-incoming", "defer", NULL });
+		template.words = machine.list;
+		r = machine_template_place(&template, ABOX_STAGE_PLAN, place, reterr);
+		if (r < 0)
+			return r;
+		outer_bind(builder, &(struct flat_source){ .path = builder_text(builder, "%s", place), .kind = FLAT_FILE, .optional = 1 },
+			FLAT_TEMPLATE, FLAT_ATTR_RDONLY | FLAT_ATTR_OPTIONAL);
+	}
 	words.list[words.n] = NULL;
 	builder->flat.program = builder_bytes(builder, words.list, (words.n + 1) * sizeof(*words.list));
+	return 0;
 }
 
 void plan_microvm_walls(struct plan_builder *builder)
@@ -246,6 +289,10 @@ void plan_microvm_walls(struct plan_builder *builder)
 		.by = by_kvm(builder) ? "QEMU microvm, by KVM, in namespaces of its own with an empty root"
 				      : "QEMU microvm, emulated, in namespaces of its own with an empty root",
 		.detail = builder_text(builder, "Linux %s of %s", host->kernel.release, host->kernel.path) });
+	enforcement_add(builder, &(struct enforcement){ .name = "machine.start",
+		.by = is_live(builder) ? "its kernel: it has a device for shared files, which can be in no template"
+				       : "a template of an earlier box of this user; its kernel, where there is none or it is not sound",
+		.detail = is_live(builder) ? NULL : "the memory is a copy; entropy, time and names come before anything runs" });
 }
 
 /* Keys that are about machines alone are not ignored by other walls; what no machine has yet is refused. */
@@ -282,6 +329,7 @@ int plan_build_microvm(struct plan_builder *builder, abox_error **reterr)
 	r = check_keys(builder, reterr);
 	if (r < 0 || builder->wall != PLAN_MICROVM)
 		return r;
+	choose_hardware(builder);	/* once: the verdict may change meanwhile */
 	r = build_archive(builder, host, &archive, reterr);
 	if (r == 0)
 		r = machine_kernel_place(&host->kernel, ABOX_STAGE_PLAN, place, reterr);
@@ -293,8 +341,9 @@ int plan_build_microvm(struct plan_builder *builder, abox_error **reterr)
 		builder_warn(builder, "what the host changes in a mounted folder while the machine runs may not be seen in it");
 	mark_inner(builder);
 	add_outer_root(builder, builder_text(builder, "%s", real), &archive);
-	add_program(builder, host, (bytes ? bytes : 2ULL << 30) + OWN_BYTES,
-		cpu_millis ? MIN(MAX_CPUS, (cpu_millis + 999) / 1000) : 1);
 	builder->kernel_place = builder_text(builder, "%s", place);
-	return 0;
+	if (builder->failed)
+		return ABOX_E_MEMORY;
+	return add_program(builder, host, &archive, (bytes ? bytes : 2ULL << 30) + OWN_BYTES,
+		cpu_millis ? MIN(MAX_CPUS, (cpu_millis + 999) / 1000) : 1, reterr);
 }

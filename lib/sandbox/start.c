@@ -183,6 +183,8 @@ static int start(abox_sandbox *box, abox_plan *plan, const struct abox_start_opt
 	int fd = -EBADF, r;
 
 	r = view->kernel ? machine_kernel_make(view->kernel, view->kernel_place, ABOX_STAGE_START, reterr) : 0;
+	if (r == 0 && view->kernel)
+		r = machine_templates_tidy(ABOX_STAGE_START, reterr);
 	if (r < 0)
 		return r;
 	r = record_start(view, abox_plan_get_digest(plan), box->id, deadline_usec, &recorder_fd, reterr);

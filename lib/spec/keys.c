@@ -260,7 +260,7 @@ const struct spec_key spec_keys[] = {
 	KEY("/ttl", DURATION_OFF, CORE, "How long record and output of a detached box stay after its end.",
 		.min = SEC, .max = 365 * DAY, .fallback = "1d"),
 
-	KEY("/files", ENUM, MICROVM, "How a microVM gets its files.", .fallback = "auto",
+	KEY("/files", ENUM, MICROVM, "How a microVM gets its files: `live` by a device, without a template to start from; `auto` through a port.", .fallback = "auto",
 		.words = WORDS("auto", "live", "image")),
 	KEY("/kernel", HOST_PATH, MICROVM, "Kernel of a microVM."),
 	KEY("/seccomp", OBJECT, CORE, "System calls."),

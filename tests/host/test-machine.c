@@ -5,6 +5,7 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,24 +211,127 @@ Test(machine, goes_with_its_keeper, .timeout = 300)
 	assert_no_leaks(before);
 }
 
-/* Two machines have nothing random in common. */
-Test(machine, boots_share_no_entropy, .timeout = 300)
+static char said[4096];
+
+static void note(int level, const char *message, void *userdata)
 {
-	char first[128];
+	size_t len = strlen(said);
+
+	snprintf(said + len, sizeof(said) - len, "%s\n", message);
+}
+
+/* A box that works, and in `said` how its machine came up. */
+static abox_sandbox *box_that_tells(const char *spec)
+{
+	struct abox_start_options options = { ABOX_START_OPTIONS_INIT, .log = note };
+	abox_plan *plan = plan_of(spec);
+	abox_error *error = NULL;
+	abox_sandbox *box = NULL;
+	abox_result *result;
+
+	said[0] = 0;
+	cr_assert_eq(abox_sandbox_start(plan, &options, &box, &error), 0, "%s: %s", abox_error_get_place(error), abox_error_get_message(error));
+	abox_plan_unref(plan);
+	result = run_words(box, "sh", "-c", "ls /usr/bin/env && echo x >/workspace/f && cat /workspace/f");
+	cr_expect_str_eq(output_of(result, 1), "/usr/bin/env\nx\n", "%s%s", output_of(result, 1), output_of(result, 2));
+	abox_result_unref(result);
+	return box;
+}
+
+#define GONE_ON "has gone on from its template"
+#define KEPT "a template of the machine is kept"
+
+/* Machines have nothing random in common, though they went on from one template; and each has the time of now. */
+Test(machine, boots_share_no_entropy, .timeout = 600)
+{
+	static const char *const specs[] = { MACHINE, MACHINE, MACHINE, "{\"version\":1,\"backend\":\"microvm\",\"files\":\"live\"}" };
+	char bytes[4][64], ids[4][64];
+	long long now;
 
 	needs_machine();
-	for (int i = 0; i < 2; i++) {
-		abox_sandbox *box = box_of(MACHINE);
-		abox_result *result = run_words(box, "sh", "-c", "head -c 16 /dev/urandom | od -An -tx1; cat /proc/sys/kernel/random/boot_id");
+	for (size_t i = 0; i < 4; i++) {
+		abox_sandbox *box = box_that_tells(specs[i]);
+		abox_result *result = run_words(box, "sh", "-c",
+			"head -c 16 /dev/urandom | od -An -tx1 | tr -d ' \n'; echo; cat /proc/sys/kernel/random/boot_id; date +%s");
 
-		cr_assert_gt(strlen(output_of(result, 1)), 60, "%s", output_of(result, 2));
-		if (i == 0)
-			snprintf(first, sizeof(first), "%s", output_of(result, 1));
-		else
-			cr_expect_str_neq(first, output_of(result, 1));
+		/* the mark: the first may have made what the others come from */
+		cr_expect((strstr(said, GONE_ON) != NULL) == (i == 1 || i == 2 || (i == 0 && !strstr(said, KEPT))), "%zu: %s", i, said);
+		cr_assert_eq(sscanf(output_of(result, 1), "%63s %63s %lld", bytes[i], ids[i], &now), 3, "%s", output_of(result, 2));
+		cr_expect(llabs(now - (long long)time(NULL)) < 30, "its clock says %lld", now);
+		cr_expect_eq(strlen(bytes[i]), 32);
+		for (size_t k = 0; k < i; k++) {
+			cr_expect_str_neq(bytes[i], bytes[k]);
+			cr_expect_str_neq(ids[i], ids[k]);
+		}
 		abox_result_unref(result);
 		stop_box(box);
 	}
+}
+
+/* The only file in the folder of templates. */
+static int open_template(const char *home)
+{
+	char path[600];
+	struct dirent *entry;
+	DIR *folder;
+	int fd = -1;
+
+	snprintf(path, sizeof(path), "%s/cache/templates", home);
+	folder = opendir(path);
+	cr_assert(folder);
+	while ((entry = readdir(folder))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		cr_assert_lt(fd, 0, "there are two");
+		cr_assert_eq(fchmodat(dirfd(folder), entry->d_name, 0644, 0), 0);
+		fd = openat(dirfd(folder), entry->d_name, O_RDWR | O_CLOEXEC);
+	}
+	closedir(folder);
+	cr_assert_geq(fd, 0, "no template was kept: %s", said);
+	return fd;
+}
+
+static void flip(int fd, off_t at)
+{
+	char byte;
+
+	cr_assert_eq(pread(fd, &byte, 1, at), 1);
+	byte = (char)(byte ^ 0x20);
+	cr_assert_eq(pwrite(fd, &byte, 1, at), 1);
+}
+
+/* A template that is damaged, not whole or of another boot is named, and made anew; what can have none has none. */
+Test(machine, template_that_is_not_sound_is_not_used, .timeout = 1200)
+{
+	static const char *const why[] = { NULL, "it is damaged", "it is of another boot", "it is not whole" };
+	char home[256], command[300];
+	int fd;
+
+	needs_machine();
+	snprintf(home, sizeof(home), "%s/home-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+	cr_assert(mkdtemp(home));
+	setenv("ABOX_HOME", home, 1);
+	stop_box(box_that_tells("{\"version\":1,\"backend\":\"microvm\",\"files\":\"live\"}"));
+	cr_expect_not(strstr(said, "template"), "%s", said);
+	for (size_t i = 0; i < 4; i++) {
+		stop_box(box_that_tells(MACHINE));
+		cr_expect(strstr(said, KEPT), "%zu: %s", i, said);
+		cr_expect(!why[i] || strstr(said, why[i]), "%zu: %s", i, said);
+		if (i == 3)
+			break;
+		stop_box(box_that_tells(MACHINE));
+		cr_expect(strstr(said, GONE_ON), "%zu: %s", i, said);
+		fd = open_template(home);
+		if (i == 0)	/* far inside of the memory */
+			flip(fd, lseek(fd, 24 << 20, SEEK_DATA));
+		else if (i == 1)
+			flip(fd, 16);
+		else
+			cr_assert_eq(ftruncate(fd, 1 << 20), 0);
+		close(fd);
+	}
+	snprintf(command, sizeof(command), "rm -rf '%s'", home);
+	cr_assert_eq(system(command), 0);
 }
 
 /* A kernel by name, modules and shape, that writes a text to the console and then stands still or resets the machine. */
@@ -368,7 +472,7 @@ Test(machine, start_without_a_module_names_its_stage, .timeout = 300)
 		"set -e; mkdir -p '%s/boot' '%s/lib/modules/%s'; cp '%s' '%s/boot/vmlinuz'; to='%s/lib/modules/%s'; "
 		"cd \"$(dirname '%s')/../lib/modules/%s\" 2>/dev/null || cd /lib/modules/%s; "
 		"cp --parents $(find . -name 'modules.*' -o -name '*.ko*' -path '*virtio*' -o -name '*.ko*' -path '*fuse*') \"$to\"; "
-		"cd \"$to\"; broken=$(find . -name 'virtiofs.ko*'); echo none >$broken",
+		"cd \"$to\"; broken=$(find . -name 'fuse.ko*'); echo none >$broken",
 		folder, folder, release, kernel, folder, folder, release, kernel, release, release);
 	cr_assert_eq(system(command), 0);
 	expect_dead(path, "panicked before the guest answered, at stage modules: agentbox-guest: /modules/", false);

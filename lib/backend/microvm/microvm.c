@@ -11,17 +11,16 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <agentbox/error.h>
 
-#include "backend/bridge.h"
+#include "backend/microvm/microvm.h"
 #include "backend/outer.h"
 #include "base/clock.h"
 #include "base/fd.h"
@@ -29,9 +28,8 @@
 
 #define READY_USEC (90 * USEC_PER_SEC)	/* by emulation on a busy machine it takes seconds */
 #define TSC_USEC 10000
-#define FILES_SOCKET "/files"		/* in the outer root; so it stands on QEMU's command line */
 #define INNER_ROOT "/root"		/* in the machine, until it becomes the root there */
-#define MAX_WORDS 128
+#define LISTS 4
 
 /* What the server of files may do as another of the box's ids, and to drop the rest by itself. */
 #define FILES_CAPS                                                                                           \
@@ -93,7 +91,7 @@ static int fill_link(const struct flat_network *network, struct fault *fault)
 	return 0;
 }
 
-static int fill_setup(const struct flat_plan *plan, struct fault *fault)
+static int fill_setup(const struct flat_plan *plan, const char *files, struct fault *fault)
 {
 	static uint8_t entropy[SETUP_ENTROPY_BYTES];
 
@@ -102,7 +100,7 @@ static int fill_setup(const struct flat_plan *plan, struct fault *fault)
 	setup = (struct guest_setup){ .hostname = plan->hostname, .filter = plan->filter, .filter_len = plan->filter_len,
 		.entropy = entropy, .entropy_len = sizeof(entropy), .memory_bytes = plan->limits.memory_bytes, .pids = plan->limits.pids, .own_kernel = 1, .loopback = plan->lo_up,
 		.root = INNER_ROOT, .uid = plan->inside_uid, .gid = plan->inside_gid };
-	add_mount("files", INNER_ROOT, "virtiofs", "", MS_NOSUID);
+	add_mount("files", INNER_ROOT, files, "", MS_NOSUID);
 	add_mount("sysfs", "/sys", "sysfs", "", MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_RDONLY);
 	for (uint32_t i = 0; i < plan->n_steps; i++) {
 		if (!(plan->steps[i].attr & FLAT_ATTR_INNER))
@@ -137,90 +135,119 @@ static uint64_t tsc_khz(void)
 #endif
 }
 
-/* The words of the plan, split where an empty one is: server of files, QEMU. The kernel's last word waits for a number. */
-static int take_words(const struct flat_plan *plan, const char **files, const char **machine, struct fault *fault)
+/* The command lines of the plan, split where an empty word is: server of files, QEMU; and for a machine that may go on from
+ * a template, whose memory is a number of MiB for the first word, what is added for a monitor and for going on. The kernel's
+ * last word waits for a number. */
+struct lines {
+	const char *words[LISTS][MICROVM_WORDS];
+	size_t n;
+};
+enum { LINE_FILES, LINE_MACHINE, LINE_CONTROL, LINE_GO_ON };
+
+static int take_words(const struct flat_plan *plan, struct lines *lines, struct fault *fault)
 {
 	static const char wanted[] = " tsc_early_khz=";
 	static char line[2048];
-	const char **list = files;
 	size_t n = 0;
 
+	lines->n = 0;
 	for (size_t i = 0; plan->program && plan->program[i]; i++) {
 		const char *word = plan->program[i];
 		size_t len = strlen(word);
 
-		if (!word[0] && list == files) {
-			list[n] = NULL;
-			list = machine;
+		if (!word[0]) {
+			lines->words[lines->n++][n] = NULL;
 			n = 0;
+			if (lines->n == LISTS)
+				break;
 			continue;
 		}
-		if (n + 1 >= MAX_WORDS)
+		if (n + 1 >= MICROVM_WORDS)
 			return fault_set(fault, ABOX_E_PROTOCOL, 0, "plan", "its command line is too long");
 		if (len >= sizeof(wanted) - 1 && strcmp(word + len - (sizeof(wanted) - 1), wanted) == 0) {
 			snprintf(line, sizeof(line), "%s%llu", word, (unsigned long long)tsc_khz());
 			word = line;
 		}
-		list[n++] = word;
+		lines->words[lines->n][n++] = word;
 	}
-	list[n] = NULL;
-	if (list == files || !files[0] || !machine[0])
+	if (lines->n < LISTS)
+		lines->words[lines->n++][n] = NULL;
+	if ((lines->n != LINE_MACHINE + 1 && lines->n != LISTS) || !lines->words[LINE_FILES][0] || !lines->words[LINE_MACHINE][0])
 		return fault_set(fault, ABOX_E_PROTOCOL, 0, "plan", "it names no machine");
 	return 0;
 }
 
-/* -- the two programs -- */
+/* -- the programs -- */
 
-static int listen_for_machine(int *retfd, struct fault *fault)
+static int spawn_files(const char *const *words, const char *path, int log_fd, struct bridge *bridge, struct fault *fault)
 {
-	struct sockaddr_un address = { .sun_family = AF_UNIX, .sun_path = FILES_SOCKET };
-	_cleanup_(fd_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int fd = microvm_listen(path, fault), r;
 
-	if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 1) < 0)
-		return fault_set(fault, ABOX_E_SYSTEM, errno, "virtiofsd", "no socket for it");
-	*retfd = steal_fd(fd);
-	return 0;
-}
-
-static int spawn_files(const char **words, int log_fd, struct bridge *bridge, struct fault *fault)
-{
-	int fd = -EBADF, r;
-
-	r = listen_for_machine(&fd, fault);
-	if (r == 0)
-		r = caps_keep(FILES_CAPS, true, fault);
+	if (fd < 0)
+		return fd;
+	r = caps_keep(FILES_CAPS, true, fault);
 	if (r < 0)
 		return r;
-	bridge->second_pid = bridge_spawn(words, fd, log_fd, log_fd);
+	bridge->second_pid = bridge_spawn(words, fd, log_fd, log_fd, -EBADF);
 	fd_close(fd);
 	if (bridge->second_pid < 0)
 		return fault_set(fault, ABOX_E_SYSTEM, -bridge->second_pid, "virtiofsd", "cannot start a process");
 	return 0;
 }
 
+/* How much memory the machine has stands behind "-m", in MiB. */
+static uint64_t memory_of(const char *const *words)
+{
+	for (; words[0] && words[1]; words++)
+		if (strcmp(words[0], "-m") == 0)
+			return strtoull(words[1], NULL, 10) << 20;
+	return 0;
+}
+
+static int start_by_port(const struct flat_plan *plan, const struct lines *lines, struct bridge *bridge, struct bridge_pipes *pipes,
+	struct fault *fault)
+{
+	struct microvm_template template = { .machine = lines->words[LINE_MACHINE], .control = lines->words[LINE_CONTROL],
+		.go_on = lines->words[LINE_GO_ON], .memory_bytes = memory_of(lines->words[LINE_MACHINE]), .bridge = bridge };
+	int fd, r;
+
+	if (!template.memory_bytes)
+		return fault_set(fault, ABOX_E_PROTOCOL, 0, "plan", "its machine has no memory");
+	fd = microvm_listen(MICROVM_FILES, fault);
+	if (fd < 0)
+		return fd;
+	r = microvm_files_start(plan, fd, pipes->err_fd, fault);
+	return r < 0 ? r : microvm_template_start(plan, &template, pipes, fault);
+}
+
 static int run(const struct flat_plan *plan, int scratch_fd, struct fault *fault)
 {
-	static const char *files[MAX_WORDS], *machine[MAX_WORDS];
+	static struct lines lines;
 	struct bridge bridge = { .name = "qemu", .second_name = "virtiofsd", .stage = "kernel", .scratch_fd = scratch_fd,
 		.ready_usec = wanted_usec, .setup = &setup };
 	struct bridge_pipes pipes;
+	bool by_port;
 	int r;
 
 	r = bridge_start_cell(&bridge, plan, fault);
 	if (r == 0)
 		r = bridge_make_pipes(&bridge, &pipes, fault);
 	if (r == 0)
-		r = take_words(plan, files, machine, fault);
+		r = take_words(plan, &lines, fault);
+	by_port = lines.n == LISTS;
 	if (r == 0)
-		r = fill_setup(plan, fault);
+		r = fill_setup(plan, by_port ? SETUP_FILES : "virtiofs", fault);
 	if (r == 0)
-		r = spawn_files(files, pipes.err_fd, &bridge, fault);
+		r = spawn_files(lines.words[LINE_FILES], by_port ? MICROVM_SERVER : MICROVM_FILES, pipes.err_fd, &bridge, fault);
 	if (r == 0)
 		r = caps_drop_all(fault);
 	if (r < 0)
 		return r;
 	setup.wall_usec = clock_wall_usec();
-	r = bridge_start(&bridge, machine, &pipes, fault);
+	r = by_port ? start_by_port(plan, &lines, &bridge, &pipes, fault)
+		    : bridge_start(&bridge, lines.words[LINE_MACHINE], &pipes, fault);
+	if (by_port)
+		setup.wall_usec = clock_wall_usec();	/* the machine has just gone on */
 	return r < 0 ? r : bridge_run(plan, &bridge, fault);
 }
 
