@@ -47,6 +47,10 @@ static bool is_update(const char *line, size_t len)
 		return false;
 	for (m = n + 1; m < 2 * n + 1 && is_hex(line[m]);)
 		m++;
+	/* Security: a line end in a name, which git has none of, would make one update look like two. */
+	for (size_t i = 2 * n + 2; i < len; i++)
+		if ((unsigned char)line[i] <= 0x20 || line[i] == 0x7f)
+			return false;
 	return m == 2 * n + 1;
 }
 
