@@ -81,7 +81,7 @@ static bool match_part(const char *pattern, const char *pattern_end, const char 
 
 static const char *part_end(const char *path)
 {
-	return path + strcspn(path, "/");
+	return strchrnul(path, '/'); /* strcspn() makes a table of its bytes first */
 }
 
 static const char *next_part(const char *end)
