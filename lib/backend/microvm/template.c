@@ -33,6 +33,7 @@
 #include "base/fd.h"
 #include "base/memfd.h"
 #include "guest/guest.h"
+#include "kernel/pidfd.h"
 
 #define PAGE 4096U
 #define CHUNK (1U << 20)
@@ -523,6 +524,17 @@ static int start_cold(const struct microvm_template *template, bool wanted, int 
 	return 0;
 }
 
+/* What QEMU gave up is done in another way. When somebody has killed it the wall went down, and the bridge tells that. */
+static bool was_killed(const struct bridge *bridge)
+{
+	_cleanup_(fd_closep) int fd = bridge->pid > 0 ? pidfd_new(bridge->pid) : -EBADF;
+	siginfo_t info = { .si_code = 0 };
+
+	if (fd < 0 || pidfd_wait(fd, clock_deadline(clock_monotonic_usec(), USEC_PER_SEC)) <= 0)
+		return false;
+	return waitid(P_PID, (id_t)bridge->pid, &info, WEXITED | WNOWAIT) == 0 && info.si_code != CLD_EXITED;
+}
+
 /* What went on from a template and failed leaves nothing that is used again. */
 static int start_anew(const struct microvm_template *template, struct bridge_pipes *pipes, int *memory_fd, struct fault *fault)
 {
@@ -566,7 +578,10 @@ int microvm_template_start(const struct flat_plan *plan, struct microvm_template
 	if (found > 0) {
 		fault_init(&failed, fault->stage);
 		r = go_on(template, template_fd, &head, memory_fd, pipes, &failed);
-		if (r < 0) {
+		if (r < 0 && was_killed(template->bridge)) {
+			template->bridge->stage = "template";
+			r = 0;
+		} else if (r < 0) {
 			tell(ABOX_LOG_WARNING, "the machine cannot go on from its template and is started from its kernel", failed.message);
 			r = start_anew(template, pipes, &memory_fd, fault);
 			found = -1;
