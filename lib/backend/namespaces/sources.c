@@ -344,25 +344,52 @@ int sources_end(const struct flat_plan *plan, struct fault *fault)
 
 /* -- the keeper's side -- */
 
+/* Many at a time: the guest, which is ahead, is woken once and not for every few. On a host whose processors are all taken
+ * each wait is a turn lost. */
 struct batch {
 	int channel_fd;
 	uint64_t deadline_usec;
-	uint8_t packet[PACKET_BYTES];
-	struct pack_writer writer;
-	int fds[SOCKET_MAX_FDS];
-	size_t n_fds;
+	struct {
+		uint32_t slot;
+		int fd;
+	} entries[64];
+	size_t n;
 };
+
+/* As many as one message may have; *retcount is their number. */
+static int send_some(const struct batch *batch, size_t first, size_t *retcount)
+{
+	uint8_t packet[PACKET_BYTES];
+	struct pack_writer writer = PACK_WRITER_FIXED(packet, sizeof(packet));
+	int fds[SOCKET_MAX_FDS];
+	size_t n_fds = 0, i;
+
+	for (i = first; i < batch->n && n_fds < SOCKET_MAX_FDS; i++) {
+		bool there = batch->entries[i].fd != SOURCE_ABSENT;
+
+		pack_u32(&writer, batch->entries[i].slot);
+		pack_u8(&writer, there);
+		if (there)
+			fds[n_fds++] = batch->entries[i].fd;
+	}
+	*retcount = i - first;
+	return socket_send_until(batch->channel_fd, packet, writer.len, fds, n_fds, batch->deadline_usec);
+}
+
+static void forget(struct batch *batch)
+{
+	while (batch->n > 0)
+		fd_close(batch->entries[--batch->n].fd);
+}
 
 static int flush(struct batch *batch, struct fault *fault)
 {
+	size_t count;
 	int r = 0;
 
-	if (batch->writer.len > 0)
-		r = socket_send_until(batch->channel_fd, batch->packet, batch->writer.len, batch->fds, batch->n_fds,
-			batch->deadline_usec);
-	while (batch->n_fds > 0)
-		fd_close(batch->fds[--batch->n_fds]);
-	batch->writer = PACK_WRITER_FIXED(batch->packet, sizeof(batch->packet));
+	for (size_t i = 0; r == 0 && i < batch->n; i += count)
+		r = send_some(batch, i, &count);
+	forget(batch);
 	return r < 0 ? fault_set(fault, ABOX_E_GONE, -r, "guest", "it ended before it was set up") : 0;
 }
 
@@ -370,26 +397,19 @@ static int add(uint32_t slot, int fd, void *userdata, struct fault *fault)
 {
 	struct batch *batch = userdata;
 
-	pack_u32(&batch->writer, slot);
-	pack_u8(&batch->writer, fd != SOURCE_ABSENT);
-	if (fd != SOURCE_ABSENT)
-		batch->fds[batch->n_fds++] = fd;
-	if (batch->n_fds == SOCKET_MAX_FDS || batch->writer.len + ENTRY_BYTES > sizeof(batch->packet))
-		return flush(batch, fault);
-	return 0;
+	batch->entries[batch->n].slot = slot;
+	batch->entries[batch->n++].fd = fd;
+	return batch->n == ELEMENTSOF(batch->entries) ? flush(batch, fault) : 0;
 }
 
 int sources_send(const struct flat_plan *plan, int channel_fd, uint64_t deadline_usec, struct fault *fault)
 {
 	struct batch batch = { .channel_fd = channel_fd, .deadline_usec = deadline_usec };
-	int r;
+	int r = for_each_source(plan, add, &batch, fault);
 
-	batch.writer = PACK_WRITER_FIXED(batch.packet, sizeof(batch.packet));
-	r = for_each_source(plan, add, &batch, fault);
 	if (r == 0)
 		r = flush(&batch, fault);
-	while (batch.n_fds > 0)
-		fd_close(batch.fds[--batch.n_fds]);
+	forget(&batch);
 	userns_holder_end(&holder);
 	return r;
 }
