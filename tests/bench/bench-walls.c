@@ -23,7 +23,7 @@
 #include <agentbox/agentbox.h>
 
 #define MAX_ROUNDS 64
-#define N_WALLS 3
+#define N_WALLS 4
 #define FILES                                                                                                \
 	"mkdir d && cd d && i=0; while [ $i -lt 200 ]; do echo x >f$i; i=$((i+1)); done; cat f* >/dev/null; rm f* && cd .. && rmdir d"
 
@@ -31,7 +31,9 @@ extern char **environ;
 
 enum { START, COMMAND, FILE_WORK, N_WHAT };
 static const char *const what_names[N_WHAT] = { "cold start and first command", "second command", "200 files: make, read, remove" };
-static const char *const walls[N_WALLS] = { "namespaces", "gvisor", "microvm" };
+static const char *const walls[N_WALLS] = { "namespaces", "gvisor", "microvm", "microvm-live" };
+static const char *const keys[N_WALLS] = { "\"backend\":\"namespaces\"", "\"backend\":\"gvisor\"",
+	"\"backend\":\"microvm\"" /* from a template, but for the first time */, "\"backend\":\"microvm\",\"files\":\"live\"" };
 static const char *const in_box = "/bench/true";
 static char folder[] = "/tmp/agentbox-walls-XXXXXX";
 static abox_plan *plans[N_WALLS];
@@ -79,7 +81,7 @@ static void leave_out(const char *wall, abox_error *error)
 	abox_error_free(error);
 }
 
-static abox_plan *compile(const char *wall)
+static abox_plan *compile(size_t wall)
 {
 	abox_error *error = NULL;
 	abox_spec *spec = NULL;
@@ -87,13 +89,13 @@ static abox_plan *compile(const char *wall)
 	char *text;
 
 	if (asprintf(&text,
-		    "{\"version\":1,\"backend\":\"%s\",\"mounts\":[{\"source\":\"%s\",\"target\":\"/bench\",\"mode\":\"ro\"}]}",
-		    wall, folder) < 0)
+		    "{\"version\":1,%s,\"mounts\":[{\"source\":\"%s\",\"target\":\"/bench\",\"mode\":\"ro\"}]}",
+		    keys[wall], folder) < 0)
 		abort();
 	if (abox_spec_from_json(text, &spec, &error) < 0)
 		die("spec", error);
 	if (abox_plan_compile(spec, &plan, &error) < 0)
-		leave_out(wall, error);
+		leave_out(walls[wall], error);
 	abox_spec_unref(spec);
 	free(text);
 	return plan;
@@ -259,7 +261,7 @@ int main(int argc, char **argv)
 		rounds = 5;
 	copy_program(argv[argc - 1]);
 	for (size_t wall = 0; wall < N_WALLS; wall++)
-		plans[wall] = compile(walls[wall]);
+		plans[wall] = compile(wall);
 	peer = start_peer();
 	if (!peer)
 		printf("left out: runsc by hand (not there, or not root)\n");
