@@ -40,6 +40,7 @@ struct state {
 	const struct bridge *bridge;
 	int wake_fd, signal_fd;
 	bool ended, second_ended;
+	bool told;		/* the setup is on its way */
 	int status, second_status;
 	char log[LOG_BYTES];	/* the end of what it has said */
 	size_t log_len;
@@ -397,6 +398,26 @@ static void wait_for_end(struct state *state)
 	}
 }
 
+/*
+ * A machine's clock begins to run some time after the machine was started, and files are dated by this host: what the guest
+ * made must not be of tomorrow there. So the setup goes, with the time of now, when its guest has said that it waits.
+ */
+static int send_setup(struct state *state, struct fault *fault)
+{
+	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
+	struct guest_setup setup = *state->bridge->setup;
+
+	if (state->told || (setup.own_kernel && strcmp(state->stage, "setup") != 0))
+		return 0;
+	if (setup.wall_usec && strcmp(state->bridge->stage, "setup") != 0)
+		setup.wall_usec = clock_wall_usec();
+	setup_pack(&writer, &setup);
+	if (!relay_send(&relay, &writer))
+		return fault_set(fault, ABOX_E_MEMORY, 0, "setup", "no memory for it");
+	state->told = true;
+	return 0;
+}
+
 static int loop(struct state *state, struct fault *fault)
 {
 	const struct bridge *bridge = state->bridge;
@@ -413,6 +434,8 @@ static int loop(struct state *state, struct fault *fault)
 			return fault_set(fault, ABOX_E_PROTOCOL, 0, "guest", "what came from inside the wall is no message");
 		take_log(state);
 		reap(state);
+		if (send_setup(state, fault) < 0)
+			return fault->code;
 		if (r < 0 || state->second_ended)
 			wait_for_end(state);
 		if (r < 0 || state->ended || state->second_ended)
@@ -426,7 +449,6 @@ static int loop(struct state *state, struct fault *fault)
 
 int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct fault *fault)
 {
-	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
 	static struct state state;
 	int r;
 
@@ -442,8 +464,6 @@ int bridge_run(const struct flat_plan *plan, const struct bridge *bridge, struct
 	relay.network = plan->network.mode != FLAT_NETWORK_NONE ? &plan->network : NULL;
 	relay.cell_fd = bridge->cell_fd;
 	relay.far = bridge->setup->link;
-	setup_pack(&writer, bridge->setup);
-	if (!relay_send(&relay, &writer))
-		return fault_set(fault, ABOX_E_MEMORY, 0, "setup", "no memory for it");
-	return loop(&state, fault);
+	r = send_setup(&state, fault);
+	return r < 0 ? r : loop(&state, fault);
 }

@@ -33,6 +33,7 @@
 #include "kernel/compat.h"
 
 #define END_MSEC 10000
+#define ASK_MSEC 1000
 #define RNDADDENTROPY 0x40085203
 #define RNDRESEEDCRNG 0x5207
 #define GUEST_REAL_ID 65533	/* nobody in the box has it */
@@ -42,7 +43,7 @@ static uint8_t frame_bytes[RELAY_HEAD + RELAY_PAYLOAD_MAX];
 static struct guest_setup setup;
 static int group_fd = -EBADF;
 static int files_fd = -EBADF;	/* the second port */
-static uint64_t went_usec;	/* on this kernel's clock, which may have stood still in a template */
+static uint64_t went_usec;	/* on this kernel's clock, which may have stood still in a template: when the setup could come */
 
 /* -- the first message -- */
 
@@ -100,7 +101,8 @@ static int seed(struct fault *fault)
 	return 0;
 }
 
-/* The time is that before the machine was started, or went on, and it has run since. */
+/* The time is that of an answer, so this clock is rather ahead of the one that files are dated by than behind; in a machine that went on
+ * it is that of then. */
 static int set_clock(struct fault *fault)
 {
 	uint64_t usec = setup.wall_usec + clock_monotonic_usec() - went_usec;
@@ -346,6 +348,17 @@ static int wait_for_end(void)
 	return 1;
 }
 
+/* Said again where nothing comes: what the kernel writes may have got into the line. */
+static void ask_for_setup(int fd)
+{
+	struct pollfd entry = { .fd = fd, .events = POLLIN };
+
+	went_usec = clock_monotonic_usec();
+	do
+		boot_tell("setup");
+	while (poll(&entry, 1, ASK_MSEC) == 0);
+}
+
 int main(int argc, char **argv)
 {
 	static struct guest_box box;
@@ -368,8 +381,13 @@ int main(int argc, char **argv)
 	out_fd = argc > 1 ? in_fd : fd_move_above(out_fd, GUEST_FD_FREE);
 	if (in_fd < 0 || out_fd < 0)
 		return 1;
-	boot_tell("setup");
-	r = files_fd >= 0 ? wait_for_go(in_fd, &fault) : 0;
+	if (files_fd >= 0) {
+		boot_tell("setup");
+		r = wait_for_go(in_fd, &fault);
+	} else {
+		ask_for_setup(in_fd);
+		r = 0;
+	}
 	if (r == 0)
 		r = read_setup(in_fd, &fault);
 	if (r == 0) {
