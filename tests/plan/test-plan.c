@@ -87,7 +87,7 @@ Test(plan, refuses_what_is_not_built)
 	cr_assert_eq(compile("{\"version\":1,\"network\":{\"mode\":\"none\"}}", NULL, NULL), 0);
 }
 
-/* A wall that is asked for and cannot be built is refused with its name; no weaker one is taken in its place. */
+/* T18-4: a wall that is asked for and cannot be built is refused with its name; no weaker one is taken in its place. */
 Test(plan, never_takes_a_weaker_wall)
 {
 	setenv("ABOX_RUNSC", "/nonexistent/runsc", 1);
