@@ -39,7 +39,8 @@ ABOX_API int abox_network_events(abox_sandbox *box, uint64_t cursor, char **retl
 
 /**
  * abox_network_get_rules() - the rules that are in force
- * @retjson:  {"network": ...}, which abox_spec_from_json() takes; released with abox_free()
+ * @retjson:  {"network": ...} and the credentials, journal and task that the box was started with, as its plan shows them:
+ *            a spec that abox_spec_from_json() takes; released with abox_free()
  *
  * Return:   0, ABOX_E_GONE, ABOX_E_SYSTEM, ABOX_E_MEMORY
  * Since:    0.1
@@ -51,14 +52,15 @@ ABOX_API int abox_network_get_rules(abox_sandbox *box, char **retjson, abox_erro
 
 /**
  * abox_network_set_rules() - replace the rules of a running box
- * @spec:     its /network is what counts; the rest is not looked at
+ * @spec:     its /network is what counts; credentials, journal and task are those that the box was started with
  * @flags:    0 or ABOX_NETWORK_CUT
  *
  * Narrower or wider: the caller decides, a program in the box has no way to ask. All or nothing: on failure the old rules are in
- * force. A port that no rule named before is refused where a program of the box listens at it already.
+ * force. A port that no rule named before is refused where a program of the box listens at it already; so is a rule with a
+ * credential that the box was started without, or with an effect where no rule had one then.
  *
- * Return:   0, ABOX_E_INVALID, ABOX_E_EXISTS (such a port), ABOX_E_STATE (a box without network; not a controller),
- *           ABOX_E_FENCED, ABOX_E_BUSY, ABOX_E_GONE, ABOX_E_MEMORY
+ * Return:   0, ABOX_E_INVALID, ABOX_E_EXISTS (such a port), ABOX_E_STATE (a box without network, such a credential or effects;
+ *           not a controller), ABOX_E_FENCED, ABOX_E_BUSY, ABOX_E_GONE, ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_network_set_rules(abox_sandbox *box, const abox_spec *spec, uint32_t flags, abox_error **reterr);

@@ -8,6 +8,7 @@
 #include <agentbox/network.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -152,40 +153,143 @@ int abox_network_events(
 
 /* -- changing -- */
 
-/* {"network": what is in force}: of the plan, as long as nobody has changed it. */
-int abox_network_get_rules(abox_sandbox *box, char **retjson, abox_error **reterr)
+/* What a box has from its start to its end, and its rules may need: a change of rules never brings another. */
+static const char *const fixed[] = { "credentials", "journal", "task" };
+
+/* 1, 0 where there is no such file, or a code. */
+static int read_json(abox_sandbox *box, const char *name, struct json **ret, abox_error **reterr)
 {
 	struct json_bounds bounds = { .max_bytes = PLAN_MAX, .max_depth = 32, .stage = ABOX_STAGE_OPEN };
-	_cleanup_(json_unrefp) struct json *plan = NULL;
 	_cleanup_(freep) char *text = NULL;
-	_cleanup_(text_clear) struct text answer = TEXT_INIT;
-	const struct json *network;
 	size_t len;
+	int r = file_read_text(box->box_fd, name, PLAN_MAX, &text, &len);
+
+	if (r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return error_set_errno(
+			reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, name, -r, "cannot read the rules of the box");
+	r = json_parse(text, len, &bounds, ret, reterr);
+	return r < 0 ? r : 1;
+}
+
+static int read_plan(abox_sandbox *box, struct json **ret, abox_error **reterr)
+{
+	int r = read_json(box, STATE_PLAN, ret, reterr);
+
+	return r == 0 ? error_set(reterr, ABOX_E_GONE, ABOX_STAGE_OPEN, STATE_PLAN, "the box has no plan any more") : r;
+}
+
+/* The network of the plan, as long as nobody has changed it. */
+int abox_network_get_rules(abox_sandbox *box, char **retjson, abox_error **reterr)
+{
+	_cleanup_(json_unrefp) struct json *plan = NULL, *changed = NULL;
+	_cleanup_(text_clear) struct text answer = TEXT_INIT;
+	const struct json *spec, *network;
 	int r;
 
 	if (!box || !retjson)
 		return error_set(
 			reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box and retjson are required");
-	r = file_read_text(box->box_fd, STATE_NETWORK, PLAN_MAX, retjson, &len);
-	if (r != -ENOENT)
-		return r == 0 ? 0
-			      : error_set_errno(reterr, ABOX_E_SYSTEM, ABOX_STAGE_OPEN, STATE_NETWORK, -r,
-					"cannot read the rules of the box");
-	r = file_read_text(box->box_fd, STATE_PLAN, PLAN_MAX, &text, &len);
-	if (r < 0)
-		return error_set_errno(reterr, ABOX_E_GONE, ABOX_STAGE_OPEN, STATE_PLAN, -r,
-			"cannot read the plan of the box");
-	r = json_parse(text, len, &bounds, &plan, reterr);
+	r = read_plan(box, &plan, reterr);
+	if (r >= 0)
+		r = read_json(box, STATE_NETWORK, &changed, reterr);
 	if (r < 0)
 		return r;
-	network = json_member(json_member(plan, "spec"), "network");
+	spec = json_member(plan, "spec");
+	network = json_member(changed ? changed : spec, "network");
 	text_add(&answer, "{\"network\":");
 	if (network)
 		json_print(&answer, network);
 	else
 		text_add(&answer, "{\"mode\":\"none\"}");
+	for (size_t i = 0; i < ELEMENTSOF(fixed); i++) {
+		const struct json *value = json_member(spec, fixed[i]);
+
+		if (!value)
+			continue;
+		text_printf(&answer, ",\"%s\":", fixed[i]);
+		json_print(&answer, value);
+	}
 	text_add(&answer, "}");
 	return text_take(&answer, retjson);
+}
+
+static int fix(abox_spec *spec, const char *name, const struct json *value, abox_error **reterr)
+{
+	_cleanup_(freep) char *text = NULL;
+	char pointer[32];
+	int r;
+
+	snprintf(pointer, sizeof(pointer), "/%s", name);
+	if (!value)
+		return abox_spec_clear(spec, pointer, reterr);
+	r = json_print_new(value, &text);
+	return r < 0 ? r : abox_spec_set_json(spec, pointer, text, reterr);
+}
+
+static bool started_with_effects(const struct json *started)
+{
+	const struct json *rules = json_member(json_member(started, "network"), "allow");
+
+	for (size_t i = 0; i < json_count(rules); i++)
+		if (json_member(json_element(rules, i), "effect"))
+			return true;
+	return false;
+}
+
+static bool has_credential(const abox_spec *spec, const char *name)
+{
+	for (size_t i = 0; i < spec_count(spec, "/credentials"); i++)
+		if (strcmp(spec_string(spec, "/credentials/%zu/name", i), name) == 0)
+			return true;
+	return false;
+}
+
+/* Nobody would mint it, or write it down: each request would be refused, and whoever changed the rules not told. */
+static int check_started(const abox_spec *spec, bool effects, abox_error **reterr)
+{
+	for (size_t i = 0; i < spec_count(spec, "/network/allow"); i++) {
+		const char *credential = spec_string(spec, "/network/allow/%zu/credential", i);
+		bool no_credential = credential && !has_credential(spec, credential);
+		char pointer[64];
+
+		if (!no_credential && (effects || !spec_written(spec, "/network/allow/%zu/effect", i)))
+			continue;
+		snprintf(pointer, sizeof(pointer), "/network/allow/%zu/%s", i, no_credential ? "credential" : "effect");
+		spec_refuse(spec, reterr, ABOX_E_STATE, ABOX_STAGE_OPEN, pointer, "the box was started without %s",
+			no_credential ? "this credential" : "effects");
+		return error_remedy(reterr, ABOX_E_STATE, "start a box whose spec has it");
+	}
+	return 0;
+}
+
+/* A spec of the rules that are wished and of what the box was started with, checked. */
+static int spec_for_box(abox_sandbox *box, const abox_spec *wish, abox_spec **ret, abox_error **reterr)
+{
+	struct plan_builder builder = { 0 }; /* for what a rule may ask of this build */
+	_cleanup_(json_unrefp) struct json *plan = NULL;
+	_cleanup_(spec_unrefp) abox_spec *spec = NULL;
+	const struct json *started;
+	int r;
+
+	r = read_plan(box, &plan, reterr);
+	if (r >= 0)
+		r = abox_spec_copy(wish, &spec);
+	started = r < 0 ? NULL : json_member(plan, "spec");
+	for (size_t i = 0; r >= 0 && i < ELEMENTSOF(fixed); i++)
+		r = fix(spec, fixed[i], json_member(started, fixed[i]), reterr);
+	if (r >= 0)
+		r = check_started(spec, started_with_effects(started), reterr);
+	if (r >= 0)
+		r = abox_spec_check(spec, reterr);
+	builder.spec = spec;
+	if (r >= 0)
+		r = plan_check_modules(&builder, reterr);
+	if (r < 0)
+		return r;
+	*ret = steal_ptr(spec);
+	return 0;
 }
 
 /* The network of a spec alone, as JSON in a sealed memory file. */
@@ -211,7 +315,7 @@ static int keep_json(const abox_spec *spec, int *retfd, abox_error **reterr)
 
 int abox_network_set_rules(abox_sandbox *box, const abox_spec *spec, uint32_t flags, abox_error **reterr)
 {
-	struct plan_builder builder = { .spec = spec }; /* for what a rule may ask of this build */
+	_cleanup_(spec_unrefp) abox_spec *full = NULL;
 	_cleanup_(pack_writer_clearp) struct pack_writer rules = PACK_WRITER_INIT;
 	_cleanup_(fd_closep) int fd = -EBADF, json_fd = -EBADF;
 	_cleanup_(freep) uint16_t *ports = NULL;
@@ -222,13 +326,11 @@ int abox_network_set_rules(abox_sandbox *box, const abox_spec *spec, uint32_t fl
 
 	if (!box || !spec || (flags & ~(uint32_t)ABOX_NETWORK_CUT))
 		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_OPEN, NULL, "box and spec are required");
-	r = abox_spec_check(spec, reterr);
+	r = spec_for_box(box, spec, &full, reterr);
 	if (r == 0)
-		r = plan_check_modules(&builder, reterr);
+		r = rules_pack(full, &rules, reterr);
 	if (r == 0)
-		r = rules_pack(spec, &rules, reterr);
-	if (r == 0)
-		r = rules_ports(spec, &ports, &n_ports, reterr);
+		r = rules_ports(full, &ports, &n_ports, reterr);
 	if (r < 0 || rules.failed)
 		return r < 0 ? r : ABOX_E_MEMORY;
 	r = memfd_new_sealed("agentbox-rules", rules.data, rules.len, 0400, &fd);
