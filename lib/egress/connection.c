@@ -162,11 +162,12 @@ void connections_late(struct egress *egress)
 	}
 }
 
-/* Decided by the old rules, and not done yet: an address or a credential is still to come. */
+/* Decided by the old rules, and not done yet: an address, a credential or the rest of a held body is still to come. */
 static bool is_on_its_way(const struct connection *connection)
 {
-	return connection->upstream ||
-	       (connection->exchange && connection->exchange->phase == PHASE_WAIT);
+	const struct exchange *exchange = connection->exchange;
+
+	return connection->upstream || (exchange && (exchange->phase == PHASE_WAIT || exchange->phase == PHASE_BODY));
 }
 
 /* After a change of rules: what they do not allow any more is cut. */

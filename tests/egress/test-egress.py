@@ -609,6 +609,27 @@ def a_change_stops_what_waits_for_a_credential(world):
 
 
 @test
+def a_change_stops_a_body_that_is_held(world):
+    """Nothing of it has left: what the old rules allowed is not sent after them."""
+    minter = Minter(lambda name: SECRET)
+    box, egress = world.start(BODIES, credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
+    narrow = {"mode": "allow", "allow": [{"host": "good.example", "methods": ["GET"]}]}
+    head = b"POST /api/x HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+    with tls_to(box, egress, "good.example") as sock:
+        assert post(sock, "/api/x", b"body")[0] == 200
+        sock.sendall(head)
+        assert sock.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        sock.sendall(b"bo")
+        n = len(world.log)
+        assert egress.rules({"version": 1, "network": narrow}, cut=True)[0] == OK
+        def rest():
+            sock.sendall(b"dy")
+            if not sock.recv(1000):
+                raise EOFError
+        assert refused(rest) and len(world.log) == n and len(minter.asked) == 1
+
+
+@test
 def certificates_are_verified(world):
     box, egress = world.start({"mode": "allow", "allow": [{"host": "good.example", "ports": PORTS, "paths": ["/**"]}]})
     with tls_to(box, egress, "good.example", 8443) as sock:
