@@ -29,6 +29,7 @@
 #define SIGN_FIELDS_MAX 16 /* of what a signer adds */
 #define HELD_MAX (8U << 20) /* of one body, before it is sent; */
 #define HELD_ALL_MAX (64U << 20) /* of all at a time */
+#define SWAP_GROWTH_MAX (1U << 20) /* by which values may make one body longer than its placeholders had */
 
 enum {
 	HELLO_USEC = 10 * 1000000, /* a client says who it wants within this time */
@@ -237,11 +238,12 @@ struct swap {
 	const char *placeholder; /* NULL: nothing is swapped */
 	struct buffer value; /* as this kind of body writes it */
 	struct buffer held; /* the end of what came, which may be the beginning of one */
+	size_t grown;
 };
 bool add_percent(struct buffer *out, const char *value, size_t len);
 bool swap_set(struct swap *swap, const char *placeholder, struct http_text type, const char *value, size_t len);
 void swap_clear(struct swap *swap);
-/* As scrub_pass(), but lengths change. */
+/* As scrub_pass(), but lengths change; false also for a body that would grow beyond SWAP_GROWTH_MAX. */
 bool swap_pass(struct swap *swap, const char *data, size_t len, bool end, struct buffer *out);
 
 /* inject.c */

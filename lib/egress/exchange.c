@@ -388,7 +388,7 @@ void exchange_credential(struct connection *connection, const char *secret, size
 	if (!why && (!scrub_set(&exchange->scrub, exchange->injection.secret, exchange->injection.secret_len,
 			     exchange->injection.value, exchange->injection.value_len) ||
 			    !swap_body(connection)))
-		why = "no memory";
+		why = exchange->swap.grown > SWAP_GROWTH_MAX ? "its placeholder is in the body too often" : "no memory";
 	injected(connection, why);
 }
 

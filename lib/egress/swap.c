@@ -80,6 +80,16 @@ void swap_clear(struct swap *swap)
 	buffer_clear(&swap->value, true);
 	buffer_clear(&swap->held, false);
 	swap->placeholder = NULL;
+	swap->grown = 0;
+}
+
+/* Security: a long value and a body of nothing but placeholders would be some hundred times what the box has sent. */
+static bool may_grow(struct swap *swap, size_t n)
+{
+	size_t value = buffer_len(&swap->value);
+
+	swap->grown += value > n ? value - n : 0;
+	return swap->grown <= SWAP_GROWTH_MAX;
 }
 
 bool swap_pass(struct swap *swap, const char *data, size_t len, bool end, struct buffer *out)
@@ -94,7 +104,7 @@ bool swap_pass(struct swap *swap, const char *data, size_t len, bool end, struct
 	while ((found = memmem(at, len, swap->placeholder, n))) {
 		size_t before = (size_t)(found - at);
 
-		if (!buffer_add(out, at, before) ||
+		if (!may_grow(swap, n) || !buffer_add(out, at, before) ||
 			!buffer_add(out, buffer_at(&swap->value), buffer_len(&swap->value)))
 			return false;
 		at = found + n;

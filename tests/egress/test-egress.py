@@ -1223,6 +1223,24 @@ def a_value_is_overwritten_after_its_use(world):
 
 
 @test
+def bodies_do_not_grow_without_bound(world):
+    """A long value in a body of nothing but placeholders would be some hundred times what has been sent."""
+    long = "s" * 8000
+    minter = Minter(lambda name: long)
+    box, egress = world.start(BODIES, credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
+    value = placeholder_of("forge")
+    with tls_to(box, egress, "good.example") as sock:
+        assert post(sock, "/api/x", value * 100)[0] == 200 and world.log[-1][1] == long.encode() * 100
+        n = len(world.log)
+        status, _, answer = post(sock, "/api/x", value * 20000)
+        assert status == 403 and b"too often" in answer and len(world.log) == n, answer
+    with tls_to(box, egress, "good.example") as sock:
+        assert refused(lambda: post(sock, "/api/x", value * 20000, chunks=[16384])[0] == 200 or (_ for _ in ()).throw(EOFError()))
+    peak = [int(line.split()[1]) for line in open(f"/proc/{egress.process.pid}/status") if line.startswith("VmHWM:")]
+    assert peak[0] < 64 << 10, peak
+
+
+@test
 def many_at_once(world):
     box, egress = world.start(INSPECT)
     address = box.resolve("good.example")
