@@ -158,7 +158,8 @@ static const char *read_key(const struct exchange *exchange, const char *key, st
 	if (strncmp(key, "header:", 7) != 0)
 		return NULL;
 	for (size_t i = 0; i < head->n_fields; i++) {
-		if (!http_is(head->fields[i].name, key + 7))
+		/* Security: one that `Connection` names is not sent on, and is no key that the server has seen. */
+		if (head->fields[i].hop || !http_is(head->fields[i].name, key + 7))
 			continue;
 		if (found)
 			return "it has the header that is its key twice";
@@ -207,7 +208,7 @@ static void pack_headers(struct pack_writer *writer, const struct connection *co
 			for (size_t i = 0; i < head->n_fields; i++) {
 				_cleanup_(text_clear) struct text line = TEXT_INIT;
 
-				if (!http_is(head->fields[i].name, name))
+				if (head->fields[i].hop || !http_is(head->fields[i].name, name))
 					continue;
 				n += way == 0;
 				if (way == 0)
@@ -663,9 +664,9 @@ void effect_sent(struct connection *connection)
 bool effect_add_key(struct connection *connection, struct buffer *out)
 {
 	const struct effect *effect = connection->exchange->effect;
+	const struct http_field *own = http_find(&connection->exchange->request, "idempotency-key");
 
-	if (!effect || connection->verdict.effect->effect_class != ABOX_EFFECT_IDEMPOTENT ||
-		http_find(&connection->exchange->request, "idempotency-key"))
+	if (!effect || connection->verdict.effect->effect_class != ABOX_EFFECT_IDEMPOTENT || (own && !own->hop))
 		return true;
 	return add_text(out, "Idempotency-Key: ") && add_text(out, effect->id) && add_text(out, "\r\n");
 }
