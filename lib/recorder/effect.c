@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -26,6 +27,9 @@
 
 #define HOLD_USEC (25 * USEC_PER_SEC) /* then many programs have given up */
 #define LOOK_USEC (100 * USEC_PER_MSEC)
+#define LOOK_SHARE 10 /* of the time between two looks one goes into looking */
+#define REQUESTS_MAX 512 /* at a time */
+#define DEFERRED_MAX (UINT64_C(1) << 30) /* bytes of those that are held back, of one box */
 #define HEADERS_MAX 256
 #define JSON_BYTES (8U << 20)
 #define JSON_DEPTH 64
@@ -231,6 +235,16 @@ static int json_key(struct request *request, const char *kind, const char *url, 
 	return make_key(request, kind, url, value.data, value.len);
 }
 
+/* Security: who asks may have sent another file than it says, or none; what is approved and repeated is told by its bytes. */
+static int check_body(int fd, uint64_t len, abox_error **reterr)
+{
+	struct stat st;
+
+	if (len == 0 || (fd >= 0 && memfd_is_sealed(fd) && fstat(fd, &st) == 0 && st.st_size >= 0 && (uint64_t)st.st_size == len))
+		return 0;
+	return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_EFFECT, "body", "has not come as it was told");
+}
+
 static int body_key(struct request *request, const char *url, uint64_t body_len, abox_error **reterr)
 {
 	_cleanup_(freep) char *body = NULL;
@@ -338,6 +352,9 @@ static int read_request(struct request *request, struct pack_reader *reader, con
 			http->host, http->path, place);
 		options->approval_text = request->approval_text;
 	}
+	r = check_body(request->body_fd, body_len, reterr);
+	if (r < 0)
+		return r;
 	if (body_len > 0)
 		http->body_fd = request->body_fd;
 	r = choose_key(request, kind, key_data, key_len, body_len, reterr);
@@ -405,6 +422,25 @@ static int begin(struct effects *effects, struct request *request)
 	return 1;
 }
 
+/* Security: the box chooses how many there are, and how long; the disk is not its own. */
+static int has_room(const struct effects *effects, abox_error **reterr)
+{
+	size_t n = 0;
+
+	for (const struct request *request = effects->requests; request; request = request->next)
+		n++;
+	return n < REQUESTS_MAX ? 0
+				: error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_EFFECT, NULL, "too many effects of the box are under way");
+}
+
+static int take_deferred(struct effects *effects, size_t len, abox_error **reterr)
+{
+	if (len > DEFERRED_MAX - effects->deferred)
+		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_EFFECT, NULL, "too much of the box is held back already");
+	effects->deferred += len;
+	return 0;
+}
+
 int effects_ask(
 	struct effects *effects, uint32_t serial, struct pack_reader *reader, int body_fd_taken, const char *plan)
 {
@@ -427,9 +463,13 @@ int effects_ask(
 	}
 	memcpy(request->packet, reader->data, reader->len);
 	reader->data = request->packet;
-	r = take_task(effects, &error);
+	r = has_room(effects, &error);
+	if (r >= 0)
+		r = take_task(effects, &error);
 	if (r >= 0)
 		r = read_request(request, reader, plan, &error);
+	if (r >= 0)
+		r = take_deferred(effects, request->payload_len, &error);
 	if (r < 0) {
 		refuse(effects, request, r, error);
 		request_free(request);
@@ -505,7 +545,12 @@ void effects_leave(struct effects *effects, uint32_t serial, struct pack_reader 
 /* Those that wait are looked at again. */
 void effects_look(struct effects *effects)
 {
+	uint64_t begin_usec = clock_monotonic_usec(), took;
 	struct request *next;
+
+	/* Security: to look reads bodies anew, and a box makes this process wake up as often as it likes. */
+	if (begin_usec < effects->look_usec)
+		return;
 
 	for (struct request *request = effects->requests; request; request = next) {
 		int over = 0;
@@ -518,6 +563,8 @@ void effects_look(struct effects *effects)
 		if (over)
 			forget(effects, request);
 	}
+	took = clock_monotonic_usec() - begin_usec;
+	effects->look_usec = begin_usec + MAX(took * LOOK_SHARE, LOOK_USEC / 2);
 }
 
 int effects_poll_msec(const struct effects *effects)

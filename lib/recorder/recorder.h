@@ -79,6 +79,8 @@ struct effects {
 	bool wanted; /* the box was started with such rules */
 	int keeper_fd;
 	struct request *requests;
+	uint64_t deferred; /* bytes of those that are held back */
+	uint64_t look_usec; /* not before */
 };
 void effects_init(struct effects *effects, abox_journal *journal, const char *task, const char *box, bool wanted);
 int effects_open(struct effects *effects, abox_error **reterr);
