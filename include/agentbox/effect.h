@@ -58,7 +58,8 @@ enum abox_request_kind {
 
 enum abox_body_format {
 	ABOX_BODY_RAW = 0,		/* equal when the bytes are equal */
-	ABOX_BODY_JSON = 1		/* equal when RFC 8785 gives equal bytes; as raw bytes where it does not apply */
+	ABOX_BODY_JSON = 1		/* equal when RFC 8785 gives equal bytes; as raw bytes where it does not apply, or a
+					 * number has more digits than it keeps (15 with a point or an exponent) */
 };
 
 /**

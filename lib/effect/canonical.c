@@ -196,6 +196,52 @@ static int add_value(struct text *text, const struct json *value)
 	return 0;
 }
 
+/* At most 15 digits are kept by each double that is neither huge nor tiny. Whole numbers are looked at in add_value(). */
+static bool keeps_number(const char *token, size_t len)
+{
+	size_t digits = 0, zeros = 0, i = 0;
+	long exponent = 0;
+	bool whole = true;
+
+	if (len > 64)
+		return false;
+	for (; i < len && (token[i] | 32) != 'e'; i++) {
+		whole = whole && token[i] != '.';
+		if (token[i] == '0') {
+			zeros += digits > 0;
+		} else if (token[i] >= '1' && token[i] <= '9') {
+			digits += zeros + 1;
+			zeros = 0;
+		}
+	}
+	if (whole && i == len)
+		return true;
+	for (; i < len; i++)
+		if (token[i] >= '0' && token[i] <= '9' && exponent <= 200)
+			exponent = exponent * 10 + (token[i] - '0');
+	return digits <= 15 && exponent <= 200;
+}
+
+bool canonical_keeps_numbers(const char *data, size_t len)
+{
+	bool in_string = false;
+
+	for (size_t i = 0, n; i < len; i += n) {
+		n = 1;
+		if (data[i] == '"') {
+			in_string = !in_string;
+		} else if (in_string) {
+			n += data[i] == '\\';
+		} else if (data[i] == '-' || (data[i] >= '0' && data[i] <= '9')) {
+			while (i + n < len && data[i + n] && strchr("0123456789+-.eE", data[i + n]))
+				n++;
+			if (!keeps_number(data + i, n))
+				return false;
+		}
+	}
+	return true;
+}
+
 int canonical_json(const char *data, size_t len, struct text *text)
 {
 	static const struct json_bounds bounds = {CANONICAL_MAX_BYTES, 64, ABOX_STAGE_EFFECT};

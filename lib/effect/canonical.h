@@ -9,5 +9,10 @@
  * keys, NUL, numbers beyond an IEEE double's whole range of integers, too large): the bytes count then; ABOX_E_MEMORY.
  */
 int canonical_json(const char *data, size_t len, struct text *text);
+/*
+ * Whether that form keeps every number of a JSON text apart from its neighbours. Security: the RFC reads them as IEEE doubles,
+ * and not everybody who gets the text does, so that two amounts could have one form.
+ */
+bool canonical_keeps_numbers(const char *data, size_t len);
 
 #endif

@@ -237,7 +237,7 @@ static int form_body(
 	}
 	if (!data)
 		return 0;
-	if (request->body_format == ABOX_BODY_JSON) {
+	if (request->body_format == ABOX_BODY_JSON && canonical_keeps_numbers(data, len)) {
 		r = canonical_json(data, len, &canonical);
 		if (r < 0)
 			return r;

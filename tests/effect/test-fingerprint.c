@@ -129,6 +129,30 @@ Test(fingerprint, compares_json_by_meaning)
 	cr_assert(!same(&c, &d), "double keys: bytes count");
 }
 
+/* Security: what one reader takes for the same number is another one to the next, and was not approved. */
+Test(fingerprint, keeps_numbers_apart)
+{
+	static const char *const pairs[][2] = {
+		{"{\"n\":9007199254740993.0}", "{\"n\":9007199254740992.0}"},
+		{"{\"n\":[1.00000000000000001]}", "{\"n\":[1.0]}"},
+		{"{\"n\":9007199254740993e0}", "{\"n\":9007199254740992e0}"},
+		{"{\"n\":9007199254740993}", "{\"n\":9007199254740992}"},
+		{"{\"n\":-1e-400}", "{\"n\":0}"},
+		{"{\"a\\\"b\":0.1234567890123456789}", "{\"a\\\"b\":0.1234567890123456788}"},
+	};
+	struct abox_effect_request a = bytes_request("t", "[1.50, \"12345678901234567.5\", 100000000000000000000e1, 1E2]");
+	struct abox_effect_request b = bytes_request("t", "[1.5,\"12345678901234567.5\",1e21,100.0]");
+
+	a.body_format = b.body_format = ABOX_BODY_JSON;
+	cr_assert(same(&a, &b), "what is kept is compared by meaning");
+	for (size_t i = 0; i < ELEMENTSOF(pairs); i++) {
+		a = bytes_request("t", pairs[i][0]);
+		b = bytes_request("t", pairs[i][1]);
+		a.body_format = b.body_format = ABOX_BODY_JSON;
+		cr_assert(!same(&a, &b), "pair %zu", i);
+	}
+}
+
 /* A body from a file is the same as the one in memory, wherever its offset stands. */
 Test(fingerprint, reads_a_file)
 {
