@@ -131,7 +131,7 @@ void harness_sign(struct minter *minter, size_t slot, uint32_t asker, const void
 		minter_refuse(asker, "no memory");
 }
 
-void harness_gone(struct minter *minter, const char *why)
+static void harness_gone(struct minter *minter, const char *why)
 {
 	minter->harness_fd = fd_close(minter->harness_fd);
 	for (struct question **link = &minter->questions; *link;) {

@@ -51,6 +51,5 @@ int harness_revoke(struct minter *minter, size_t slot, const struct minted *mint
 void harness_ready(struct minter *minter);
 void harness_late(struct minter *minter);
 uint64_t harness_next(const struct minter *minter); /* the earliest deadline */
-void harness_gone(struct minter *minter, const char *why);
 
 #endif

@@ -228,7 +228,6 @@ bool scrub_also(struct scrub *scrub, const char *data, size_t len);
 void scrub_clear(struct scrub *scrub);
 /* What may go on of data is added to out; with `end` all of it. False: no memory. */
 bool scrub_pass(struct scrub *scrub, const char *data, size_t len, bool end, struct buffer *out);
-size_t scrub_held(const struct scrub *scrub);
 /* How many bytes at the end of data could be the beginning of a pattern, which is not whole there. */
 size_t tail_of(const char *data, size_t len, const char *pattern, size_t n);
 bool scrub_once(const struct scrub *scrub, char *data, size_t len);

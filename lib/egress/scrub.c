@@ -97,11 +97,6 @@ static size_t open_end(const struct scrub *scrub, const char *data, size_t len)
 	return best;
 }
 
-size_t scrub_held(const struct scrub *scrub)
-{
-	return buffer_len(&scrub->held);
-}
-
 bool scrub_pass(struct scrub *scrub, const char *data, size_t len, bool end, struct buffer *out)
 {
 	size_t keep, have;

@@ -244,11 +244,6 @@ int mount_new_mqueue(uint32_t attributes, const char *place, int *retmount_fd, s
 	return new_mount("mqueue", NULL, 0, attributes, place, retmount_fd, fault);
 }
 
-int mount_new_sysfs(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault)
-{
-	return new_mount("sysfs", NULL, 0, attributes, place, retmount_fd, fault);
-}
-
 #define FD_PATH_SIZE 32
 #define TEXT_SIZE 256	/* what fsconfig(2) takes as one text, with its end */
 

@@ -65,7 +65,6 @@ int mount_new_proc(
 int mount_new_devpts(
 	uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault); /* ptmxmode 0666 */
 int mount_new_mqueue(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault);
-int mount_new_sysfs(uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault);
 
 /* Layers by descriptor (O_PATH is fine), lower_fds[0] the uppermost. upper_fd and work_fd are both given or
  * both negative (read-only). Kernels without `lowerdir+` get a text with the numbers of the descriptors, for

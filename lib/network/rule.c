@@ -239,11 +239,6 @@ void rules_unrefp(struct rules **rules)
 	*rules = rules_unref(*rules);
 }
 
-enum rules_mode rules_mode(const struct rules *rules)
-{
-	return rules->mode;
-}
-
 enum rules_denied rules_denied(const struct rules *rules)
 {
 	return rules->denied;

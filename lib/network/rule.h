@@ -56,7 +56,7 @@ struct rules_credential {
 	const char **sign; /* fields of the request that its signer is shown; NULL-ended */
 };
 
-/* What a rule says of requests that are effects (effects.md, section 3). */
+/* What a rule says of requests that are effects (effect/RULES.md, 13). */
 struct rules_effect {
 	uint32_t effect_class; /* enum abox_effect_class */
 	const char *key; /* as the spec has it: "auto", "header:NAME", ... */
@@ -83,7 +83,6 @@ int rules_unpack(const void *data, size_t len, struct rules **ret, struct fault 
 struct rules *rules_ref(struct rules *rules);
 struct rules *rules_unref(struct rules *rules); /* takes NULL, returns NULL */
 void rules_unrefp(struct rules **rules);
-enum rules_mode rules_mode(const struct rules *rules);
 enum rules_denied rules_denied(const struct rules *rules);
 
 enum rules_action {
