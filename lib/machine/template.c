@@ -104,7 +104,7 @@ struct entry {
 	time_t when;
 };
 
-/* The oldest is put first. Those of another boot are of no use: they are removed at once. */
+/* The youngest stay, so many as are kept. Those of another boot are of no use: they are removed at once. */
 static void consider(int folder_fd, const char *name, time_t booted, struct entry *kept, size_t *n)
 {
 	struct entry entry = { .when = 0 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Requests of a box that are effects (effects.md, section 3): egress asks before the first byte leaves, this process
+ * Requests of a box that are effects (effect/RULES.md, 13): egress asks before the first byte leaves, this process
  * writes, and egress sends. What egress does not tell is UNKNOWN, never guessed. Nobody is waited for in here: a
  * request that waits for a person, or for another one that is under way, is looked at again as the journal grows.
  *
@@ -172,7 +172,7 @@ static void forget(struct effects *effects, struct request *request)
 
 /* -- what is asked -- */
 
-/* The key of section 1.1: a digest, since what it is made of may be a secret of the box. */
+/* A key by the words of the rule: a digest, since what it is made of may be a secret of the box. */
 static int make_key(struct request *request, const char *kind, const char *url, const void *data, size_t len)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
