@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a git push updates, read from the beginning of its body: packet lines up to a flush. Two pushes that update the
- * same refs from the same to the same objects are the same push, however git has packed what they name.
+ * What a git push updates, read from the beginning of its body: packet lines up to a flush, and its options up to
+ * another. Two pushes that update the same refs from the same to the same objects, with the same options, are the same
+ * push, however git has packed what they name.
  */
 #include <string.h>
 
@@ -54,15 +55,38 @@ static bool is_update(const char *line, size_t len)
 	return m == 2 * n + 1;
 }
 
+/* Security: what the push asks the server for besides (to merge it, to run nothing) is a part of what is approved. */
+static const char *read_options(const char **data, size_t *left, struct buffer *out)
+{
+	static const char mark[] = "option ";
+	const char *line;
+	size_t len;
+
+	while ((line = pkt_line(data, left, &len)) && len > 0) {
+		len -= line[len - 1] == '\n';
+		for (size_t i = 0; i < len; i++)
+			if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f)
+				return "key git-refs: a push with an option that is none";
+		if (buffer_len(out) + len > REFS_MAX)
+			return "key git-refs: a push of too many options";
+		if (!buffer_add(out, mark, sizeof(mark) - 1) || !buffer_add(out, line, len) || !buffer_add(out, "\n", 1))
+			return "no memory";
+	}
+	return line ? NULL : "key git-refs: a push that is not understood";
+}
+
 const char *refs_read(const char *data, size_t len, struct buffer *out, bool *retnone)
 {
+	static const char options[] = "push-options";
 	const char *line;
 	size_t line_len, end;
+	bool has_options = false;
 
 	while ((line = pkt_line(&data, &len, &line_len)) && line_len > 0) {
 		const char *nul = memchr(line, 0, line_len); /* behind it: what the client can do */
 
 		end = nul ? (size_t)(nul - line) : line_len;
+		has_options = has_options || memmem(line + end, line_len - end, options, sizeof(options) - 1);
 		while (end > 0 && line[end - 1] == '\n')
 			end--;
 		if (end > 8 && memcmp(line, "shallow ", 8) == 0)
@@ -78,5 +102,7 @@ const char *refs_read(const char *data, size_t len, struct buffer *out, bool *re
 		return "key git-refs: a push that is not understood";
 	/* What git sends before a large push, to see whether it may. */
 	*retnone = buffer_len(out) == 0;
-	return *retnone && len > 0 ? "key git-refs: a push that updates nothing" : NULL;
+	if (*retnone)
+		return len > 0 ? "key git-refs: a push that updates nothing" : NULL;
+	return has_options ? read_options(&data, &len, out) : NULL;
 }

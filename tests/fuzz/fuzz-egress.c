@@ -158,7 +158,7 @@ static void read_refs(const char *data, size_t len)
 		while (at < end) {
 			const char *stop = memchr(at, '\n', (size_t)(end - at));
 
-			if (!stop || stop - at < 83 || memchr(at, 0, (size_t)(stop - at)))
+			if (!stop || (stop - at < 83 && (stop - at < 7 || memcmp(at, "option ", 7) != 0)) || memchr(at, 0, (size_t)(stop - at)))
 				abort();
 			at = stop + 1;
 		}
