@@ -221,10 +221,16 @@ static void pack_headers(struct pack_writer *writer, const struct connection *co
 	}
 }
 
-/* Security: what the box shows for itself does not get into the journal. */
-static bool is_a_right(struct http_text name)
+/* Security: what the box shows for itself does not get into the journal, nor what it has put where a credential goes. */
+static bool is_a_right(const struct connection *connection, struct http_text name)
 {
-	return http_is(name, "authorization") || http_is(name, "cookie");
+	static const char *const names[] = { "authorization", "cookie", "x-api-key", "api-key", "x-auth-token", "private-token" };
+	const struct rules_credential *credential = connection->verdict.credential;
+
+	for (size_t i = 0; i < ELEMENTSOF(names); i++)
+		if (http_is(name, names[i]))
+			return true;
+	return credential && credential->inject == RULES_INJECT_HEADER && http_is(name, credential->field);
 }
 
 /* For whoever carries a deferred one out, with rights of its own. */
@@ -243,7 +249,7 @@ static void pack_head(struct pack_writer *writer, const struct connection *conne
 		text_printf(&text, " HTTP/1.1\r\nHost: %s:%u\r\n", connection_name(connection), connection->target.port);
 		for (size_t i = 0; i < head->n_fields; i++) {
 			if (head->fields[i].hop || http_is(head->fields[i].name, "host") ||
-				http_is(head->fields[i].name, "expect") || is_a_right(head->fields[i].name))
+				http_is(head->fields[i].name, "expect") || is_a_right(connection, head->fields[i].name))
 				continue;
 			text_add_bytes(&text, head->fields[i].name.data, head->fields[i].name.len);
 			text_add(&text, ": ");
