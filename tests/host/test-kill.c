@@ -4,7 +4,6 @@
  * or of the keeper, or as a start that failed, never as anything else; and nothing is left.
  */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -15,8 +14,6 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <agentbox/probe.h>
 
 #include "support/support.h"
 
@@ -32,81 +29,12 @@ static const struct wall gvisor = { "{\"version\":1,\"backend\":\"gvisor\"}",
 static const struct wall microvm = { "{\"version\":1,\"backend\":\"microvm\"}",
 	{ "qemu-system-x86_64", "virtiofsd", "agentbox-keeper", NULL, NULL } };
 
-static void needs_wall(uint32_t index)
-{
-	abox_host *host = NULL;
-	char text[512];
-	int usable;
-
-	cr_assert_geq(abox_probe(&host, NULL), 0);
-	usable = abox_host_backend_usable(host, index);
-	snprintf(text, sizeof(text), "needs %s: %s", abox_host_backend_name(host, index),
-		usable ? "" : abox_host_backend_blocker(host, index));
-	abox_host_unref(host);
-	if (!usable)
-		cr_skip_test("%s", text);
-}
-
 /* -- processes below this one: it is who their keepers are handed to -- */
-
-static pid_t parent_of(pid_t pid)
-{
-	char path[64], line[512], *bracket;
-	FILE *file;
-	int parent = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	file = fopen(path, "re");
-	if (!file)
-		return 0;
-	if (fgets(line, sizeof(line), file) && (bracket = strrchr(line, ')')))
-		sscanf(bracket + 1, " %*c %d", &parent);
-	fclose(file);
-	return parent;
-}
-
-static bool is_ours(pid_t pid)
-{
-	for (int depth = 0; pid > 1 && depth < 16; depth++) {
-		pid = parent_of(pid);
-		if (pid == getpid())
-			return true;
-	}
-	return false;
-}
-
-static bool is_called(const char *pid, const char *name)
-{
-	char path[300], text[256];
-	size_t len;
-	FILE *file;
-
-	snprintf(path, sizeof(path), "/proc/%.16s/cmdline", pid);
-	file = fopen(path, "re");
-	len = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-	if (file)
-		fclose(file);
-	text[len] = 0;
-	len = strlen(text);
-	return len >= strlen(name) && strcmp(text + len - strlen(name), name) == 0;
-}
 
 /* The first one of that name that has not ended; any, without a name. */
 static pid_t find_ours(const char *name)
 {
-	DIR *dir = opendir("/proc");
-	struct dirent *entry;
-	pid_t found = 0;
-
-	while (dir && !found && (entry = readdir(dir))) {
-		pid_t pid = atoi(entry->d_name);
-
-		if (pid > 1 && (!name || is_called(entry->d_name, name)) && is_ours(pid) && !pid_is_gone(pid))
-			found = pid;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
+	return find_below(getpid(), name);
 }
 
 /* -- the one who kills -- */
@@ -221,12 +149,12 @@ static void rounds_of(const struct wall *wall, int n_rounds)
 
 Test(kill, gvisor_at_any_moment, .timeout = 3600)
 {
-	needs_wall(1);
+	needs_wall("gvisor");
 	rounds_of(&gvisor, is_long() ? 60 : 8);
 }
 
 Test(kill, microvm_at_any_moment, .timeout = 3600)
 {
-	needs_wall(2);
+	needs_wall("microvm");
 	rounds_of(&microvm, is_long() ? 40 : 3);
 }

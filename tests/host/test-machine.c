@@ -20,23 +20,6 @@
 
 #define MACHINE "{\"version\":1,\"backend\":\"microvm\"}"
 
-static void needs_machine(void)
-{
-	const char *blocker, *remedy;
-	abox_host *host = NULL;
-	static char text[512];
-	int usable;
-
-	cr_assert_eq(abox_probe(&host, NULL), 0);
-	usable = abox_host_backend_usable(host, 2);
-	blocker = abox_host_backend_blocker(host, 2);
-	remedy = abox_host_backend_remedy(host, 2);
-	snprintf(text, sizeof(text), "needs a virtual machine: %s: %s", blocker ? blocker : "", remedy ? remedy : "");
-	abox_host_unref(host);
-	if (!usable)
-		cr_skip_test("%s", text);
-}
-
 /* The word behind "PPid:" or the like of a process. */
 static bool status_of(pid_t pid, const char *name, char *ret, size_t size)
 {
@@ -90,7 +73,7 @@ Test(machine, is_a_machine_of_its_own, .timeout = 300)
 	long long now;
 	pid_t qemu;
 
-	needs_machine();
+	needs_wall("microvm");
 	box = box_of(MACHINE);
 	result = run_words(box, "sh", "-c", "uname -r; cat /proc/1/comm; date +%s; id -u; ls /proc | grep -c '^[0-9]'");
 	cr_assert_eq(abox_result_get_exit_code(result), 0, "%s", output_of(result, 2));
@@ -142,7 +125,7 @@ Test(machine, limits_are_kept_and_told, .timeout = 300)
 	abox_sandbox *box;
 	abox_result *result;
 
-	needs_machine();
+	needs_wall("microvm");
 	box = box_of("{\"version\":1,\"backend\":\"microvm\",\"limits\":{\"memory\":\"96MiB\",\"pids\":40,\"disk\":\"16MiB\",\"cpus\":1}}");
 	result = run_words(box, "python3", "-c", "b = bytearray(400 << 20); print(sum(b[::4096]))");
 	cr_expect_eq(abox_result_get_cause(result), ABOX_CAUSE_MEMORY, "%s", abox_result_get_evidence(result));
@@ -189,7 +172,7 @@ static void kill_and_look(const char *program)
 /* Each program of the wall may die at any time: it is told which, and nothing stays. */
 Test(machine, lost_wall_is_told, .timeout = 300)
 {
-	needs_machine();
+	needs_wall("microvm");
 	kill_and_look("qemu");
 	kill_and_look("virtiofsd");
 }
@@ -201,7 +184,7 @@ Test(machine, goes_with_its_keeper, .timeout = 300)
 	abox_sandbox *box;
 	pid_t qemu;
 
-	needs_machine();
+	needs_wall("microvm");
 	box = box_of(MACHINE);
 	qemu = find_program(box, "qemu");
 	cr_assert_gt(qemu, 0);
@@ -252,7 +235,7 @@ Test(machine, boots_share_no_entropy, .timeout = 600)
 	char bytes[4][64], ids[4][64];
 	long long now;
 
-	needs_machine();
+	needs_wall("microvm");
 	for (size_t i = 0; i < 4; i++) {
 		abox_sandbox *box = box_that_tells(specs[i]);
 		abox_result *result = run_words(box, "sh", "-c",
@@ -311,7 +294,7 @@ Test(machine, template_that_is_not_sound_is_not_used, .timeout = 1200)
 	char home[256], command[300];
 	int fd;
 
-	needs_machine();
+	needs_wall("microvm");
 	snprintf(home, sizeof(home), "%s/home-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	cr_assert(mkdtemp(home));
 	setenv("ABOX_HOME", home, 1);
@@ -437,7 +420,7 @@ Test(machine, start_that_fails_names_its_stage, .timeout = 300)
 	char folder[256], path[300], command[600], release[128];
 	struct leaks *before = leaks_take();
 
-	needs_machine();
+	needs_wall("microvm");
 	find_release(release);
 	snprintf(folder, sizeof(folder), "%s/kernel-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	cr_assert(mkdtemp(folder));
@@ -464,7 +447,7 @@ Test(machine, start_without_a_module_names_its_stage, .timeout = 300)
 	char folder[256], path[300], command[4096], release[128], kernel[1024];
 	struct leaks *before = leaks_take();
 
-	needs_machine();
+	needs_wall("microvm");
 	find_release(release);
 	snprintf(kernel, sizeof(kernel), "%s", getenv("ABOX_KERNEL") ? getenv("ABOX_KERNEL") : "");
 	if (!kernel[0])
@@ -505,7 +488,7 @@ Test(machine, writable_folder_is_live, .timeout = 300)
 	abox_result *result;
 
 	needs("plain");
-	needs_machine();
+	needs_wall("microvm");
 	snprintf(folder, sizeof(folder), "%s/live-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	cr_assert(mkdtemp(folder));
 	write_in(folder, "f", "first\n");
@@ -534,7 +517,7 @@ Test(machine, boots_in_a_row, .timeout = 3600)
 {
 	struct leaks *before = leaks_take();
 
-	needs_machine();
+	needs_wall("microvm");
 	for (int i = 0; i < (is_long() ? 30 : 2); i++) {
 		abox_sandbox *box = box_of(MACHINE);
 		abox_result *result = run_words(box, "true");

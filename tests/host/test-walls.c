@@ -5,7 +5,6 @@
  */
 #include <agentbox/probe.h>
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,78 +15,6 @@
 #include "support/support.h"
 
 #define GVISOR "{\"backend\": \"gvisor\"}"
-
-static void needs_wall(const char *name)
-{
-	abox_host *host = NULL;
-	char blocker[256] = "";
-
-	cr_assert_geq(abox_probe(&host, NULL), 0);
-	for (uint32_t i = 0; abox_host_backend_name(host, i); i++)
-		if (!strcmp(abox_host_backend_name(host, i), name) && !abox_host_backend_usable(host, i))
-			snprintf(blocker, sizeof(blocker), "%s", abox_host_backend_blocker(host, i));
-	abox_host_unref(host);
-	if (blocker[0])
-		cr_skip_test("needs %s: %s", name, blocker);
-}
-
-/* -- processes of a box, seen from the host -- */
-
-static pid_t parent_of(pid_t pid)
-{
-	char path[64], line[512], *bracket;
-	FILE *file;
-	int parent = 0;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	file = fopen(path, "re");
-	if (!file)
-		return 0;
-	if (fgets(line, sizeof(line), file) && (bracket = strrchr(line, ')')))
-		sscanf(bracket + 1, " %*c %d", &parent);
-	fclose(file);
-	return parent;
-}
-
-static bool is_below(pid_t pid, pid_t ancestor)
-{
-	for (int depth = 0; pid > 1 && depth < 16; depth++) {
-		pid = parent_of(pid);
-		if (pid == ancestor)
-			return true;
-	}
-	return false;
-}
-
-/* A process below the keeper whose argv[0] ends so. */
-static pid_t find_part(const char *id, const char *name)
-{
-	pid_t keeper = keeper_pid(id), found = 0;
-	DIR *dir = opendir("/proc");
-	struct dirent *entry;
-
-	while (dir && !found && (entry = readdir(dir))) {
-		char path[300], text[256];
-		size_t len;
-		FILE *file;
-		pid_t pid = atoi(entry->d_name);
-
-		if (pid <= 0)
-			continue;
-		snprintf(path, sizeof(path), "/proc/%s/cmdline", entry->d_name);
-		file = fopen(path, "re");
-		len = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
-		if (file)
-			fclose(file);
-		text[len] = 0;
-		len = strlen(text);
-		if (len >= strlen(name) && !strcmp(text + len - strlen(name), name) && is_below(pid, keeper))
-			found = pid;
-	}
-	if (dir)
-		closedir(dir);
-	return found;
-}
 
 /* -- streams -- */
 
@@ -175,7 +102,7 @@ static void kill_part(const char *name)
 	box = box_of(GVISOR);
 	snprintf(id, sizeof(id), "%s", abox_sandbox_get_id(box));
 	command = start_in(box, argv);
-	pid = find_part(id, name);
+	pid = find_below(keeper_pid(id), name);
 	cr_assert_gt(pid, 0, "there is no %s below the keeper", name);
 	cr_assert_eq(kill(pid, SIGKILL), 0);
 	cr_assert_geq(abox_command_wait(command, 30000000, &result, NULL), 1);
@@ -205,7 +132,7 @@ Test(walls, gvisor_ends_with_its_keeper)
 	box = box_of(GVISOR);
 	snprintf(id, sizeof(id), "%s", abox_sandbox_get_id(box));
 	keeper = keeper_pid(id);
-	kernel = find_part(id, "runsc-sandbox");
+	kernel = find_below(keeper_pid(id), "runsc-sandbox");
 	cr_assert_gt(kernel, 0);
 	cr_assert_eq(kill(keeper, SIGKILL), 0);
 	for (int i = 0; i < 1000 && !pid_is_gone(kernel); i++)
@@ -218,6 +145,18 @@ Test(walls, gvisor_ends_with_its_keeper)
 
 /* -- starts that fail, and many that do not -- */
 
+/* A runsc that is this script, at a path that ends in XXXXXX. */
+static void use_runsc(char *path, const char *script)
+{
+	int fd = mkstemp(path);
+
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(write(fd, script, strlen(script)), (ssize_t)strlen(script));
+	cr_assert_eq(fchmod(fd, 0755), 0);
+	close(fd);
+	setenv("ABOX_RUNSC", path, 1);
+}
+
 /* What cannot come up says in which stage it was, and with which words of its program. */
 Test(walls, gvisor_start_that_fails_names_its_stage)
 {
@@ -229,16 +168,10 @@ Test(walls, gvisor_start_that_fails_names_its_stage)
 	abox_plan *plan = NULL;
 	abox_spec *spec = NULL;
 	struct leaks *before;
-	int fd;
 
 	needs_wall("gvisor");
 	before = leaks_take();
-	fd = mkstemp(path);
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(write(fd, script, sizeof(script) - 1), (ssize_t)sizeof(script) - 1);
-	cr_assert_eq(fchmod(fd, 0755), 0);
-	close(fd);
-	setenv("ABOX_RUNSC", path, 1);
+	use_runsc(path, script);
 	cr_assert_geq(abox_spec_from_json("{\"version\": 1, \"backend\": \"gvisor\"}", &spec, NULL), 0);
 	cr_assert_geq(abox_plan_compile(spec, &plan, &error), 0, "%s", abox_error_get_message(error));
 	/* a script has no interpreter in the outer root: there is nothing of the host in it */
@@ -282,16 +215,10 @@ Test(walls, gvisor_platform_is_chosen_by_what_came_up)
 	abox_host *host = NULL;
 	struct leaks *before;
 	char *json;
-	int fd;
 
 	needs_wall("gvisor");
 	before = leaks_take();
-	fd = mkstemp(path);
-	cr_assert_geq(fd, 0);
-	cr_assert_eq(write(fd, script, sizeof(script) - 1), (ssize_t)sizeof(script) - 1);
-	cr_assert_eq(fchmod(fd, 0755), 0);
-	close(fd);
-	setenv("ABOX_RUNSC", path, 1);
+	use_runsc(path, script);
 	cr_assert_geq(abox_spec_from_json("{\"version\": 1, \"backend\": \"gvisor\"}", &spec, NULL), 0);
 	expect_platform(spec, "systrap", &plan);
 	cr_assert_eq(abox_sandbox_start(plan, NULL, &box, NULL), ABOX_E_UNAVAILABLE);

@@ -4,7 +4,9 @@
  */
 #include "support.h"
 
+#include <agentbox/probe.h>
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -86,6 +88,23 @@ void needs(const char *what)
 		cr_skip_test("needs a memory limit: root, or a delegated control group");
 	else if (strcmp(what, "root") && strcmp(what, "plain") && strcmp(what, "memory-limit") && !in_system_path(what))
 		cr_skip_test("needs %s: apt-get install %s", what, what);
+}
+
+void needs_wall(const char *name)
+{
+	abox_host *host = NULL;
+	char text[512] = "";
+
+	cr_assert_geq(abox_probe(&host, NULL), 0);
+	for (uint32_t i = 0; abox_host_backend_name(host, i); i++) {
+		const char *blocker = abox_host_backend_blocker(host, i), *remedy = abox_host_backend_remedy(host, i);
+
+		if (!strcmp(abox_host_backend_name(host, i), name) && !abox_host_backend_usable(host, i))
+			snprintf(text, sizeof(text), "needs %s: %s: %s", name, blocker ? blocker : "", remedy ? remedy : "");
+	}
+	abox_host_unref(host);
+	if (text[0])
+		cr_skip_test("%s", text);
 }
 
 /* -- children -- */
@@ -413,6 +432,65 @@ bool pid_is_gone(pid_t pid)
 	}
 	fclose(file);
 	return state == 'Z' || state == 'X';
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	char path[64], line[512], *bracket;
+	FILE *file;
+	int parent = 0;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	file = fopen(path, "re");
+	if (!file)
+		return 0;
+	if (fgets(line, sizeof(line), file) && (bracket = strrchr(line, ')')))
+		sscanf(bracket + 1, " %*c %d", &parent);
+	fclose(file);
+	return parent;
+}
+
+static bool is_below(pid_t pid, pid_t ancestor)
+{
+	for (int depth = 0; pid > 1 && depth < 16; depth++) {
+		pid = parent_of(pid);
+		if (pid == ancestor)
+			return true;
+	}
+	return false;
+}
+
+static bool is_called(const char *pid, const char *name)
+{
+	char path[300], text[256];
+	size_t len;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/%.16s/cmdline", pid);
+	file = fopen(path, "re");
+	len = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+	if (file)
+		fclose(file);
+	text[len] = 0;
+	len = strlen(text);
+	return len >= strlen(name) && strcmp(text + len - strlen(name), name) == 0;
+}
+
+pid_t find_below(pid_t ancestor, const char *name)
+{
+	DIR *dir = ancestor > 0 ? opendir("/proc") : NULL;
+	struct dirent *entry;
+	pid_t found = 0;
+
+	while (dir && !found && (entry = readdir(dir))) {
+		pid_t pid = atoi(entry->d_name);
+
+		if (pid > 1 && (!name || is_called(entry->d_name, name)) && is_below(pid, ancestor) && !pid_is_gone(pid))
+			found = pid;
+	}
+	if (dir)
+		closedir(dir);
+	return found;
 }
 
 bool box_is_gone(void *id)

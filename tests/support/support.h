@@ -19,6 +19,7 @@
 
 /* -- what must be there; skips the test by name and says what to install -- */
 void needs(const char *what);		/* "root", "plain", "python3", "bash", "git", "memory-limit", ... */
+void needs_wall(const char *name);	/* "gvisor", "microvm" */
 bool am_root(void);
 
 /* -- children -- */
@@ -68,6 +69,8 @@ int try_run(abox_sandbox *box, const char *const *argv, int *retexit);
 /* -- the host -- */
 pid_t keeper_pid(const char *id);		/* 0 when the list does not have it */
 bool pid_is_gone(pid_t pid);
+/* A process below ancestor that lives and whose argv[0] ends so (NULL: any); 0 when there is none. */
+pid_t find_below(pid_t ancestor, const char *name);
 bool wait_until(bool (*condition)(void *argument), void *argument, unsigned msec);
 bool box_is_gone(void *id);			/* for wait_until: neither keeper nor state */
 void pause_msec(unsigned msec);
