@@ -18,7 +18,6 @@
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/place.h"
 
 #define IMAGE_MAX (256U << 20)
 #define BOOT "/boot"
@@ -196,22 +195,6 @@ int machine_kernel_find(const char *wanted, int stage, struct machine_kernel *re
 
 /* -- the cache -- */
 
-static int open_cache(int stage, abox_error **reterr)
-{
-	_cleanup_(fd_closep) int place_fd = place_open(PLACE_CACHE, stage, reterr);
-	int fd;
-
-	if (place_fd < 0)
-		return place_fd;
-	if (mkdirat(place_fd, CACHE_FOLDER, 0700) < 0 && errno != EEXIST)
-		return error_set_errno(
-			reterr, ABOX_E_SYSTEM, stage, CACHE_FOLDER, errno, "cannot make the folder of the cache");
-	fd = openat(place_fd, CACHE_FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? error_set_errno(reterr, ABOX_E_SYSTEM, stage, CACHE_FOLDER, errno,
-				"cannot open the folder of the cache")
-		      : fd;
-}
-
 /* Appears under its name only when it is whole. Who comes second finds the other's, which is the same. Everybody may
  * read it, as a machine's user is nobody; the folder is closed. */
 static int store(int cache_fd, const char *name, const uint8_t *data, size_t len)
@@ -267,21 +250,12 @@ static int keep(int cache_fd, const char *name, const struct view *view, const s
 int machine_kernel_place(const struct machine_kernel *kernel, int stage, char ret[PATH_MAX], abox_error **reterr)
 {
 	_cleanup_(view_clear) struct view view = VIEW_INIT;
-	char folder[PATH_MAX], name[DIGEST_TEXT_BYTES];
 	int r;
 
 	r = view_open(kernel->path, &view);
 	if (r < 0)
 		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, kernel->path, -r, "cannot open the kernel");
-	r = digest_sha256_text(view.data, view.len, name);
-	if (r < 0)
-		return r;
-	r = place_path(PLACE_CACHE, folder, sizeof(folder));
-	if (r < 0 || (size_t)snprintf(ret, PATH_MAX, "%s/" CACHE_FOLDER "/%s", folder, name) >= PATH_MAX)
-		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_SYSTEM, stage, "cache", "there is no place for the kernel"),
-			"set ABOX_HOME to a folder of your own");
-	return 0;
+	return machine_cache_place(CACHE_FOLDER, view.data, view.len, stage, ret, reterr);
 }
 
 int machine_kernel_make(const struct machine_kernel *kernel, const char *place, int stage, abox_error **reterr)
@@ -293,7 +267,7 @@ int machine_kernel_make(const struct machine_kernel *kernel, const char *place, 
 	struct machine_image image;
 	int r;
 
-	cache_fd = open_cache(stage, reterr);
+	cache_fd = machine_cache_open(CACHE_FOLDER, stage, reterr);
 	if (cache_fd < 0)
 		return cache_fd;
 	r = look_for(cache_fd, name);

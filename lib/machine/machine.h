@@ -83,6 +83,14 @@ int machine_modules_find(const struct machine_kernel *kernel, const char *const 
 	struct machine_modules *ret, abox_error **reterr);
 void machine_modules_clear(struct machine_modules *modules);
 
+/* -- cache.c -- */
+
+/* Where what was made from these bytes would be, in folder `name` ("kernels"). Nothing is made. */
+int machine_cache_place(
+	const char *name, const void *data, size_t len, int stage, char ret[PATH_MAX], abox_error **reterr);
+/* The folder, made where it is not there: a descriptor or a code. */
+int machine_cache_open(const char *name, int stage, abox_error **reterr);
+
 /* -- template.c -- */
 
 #define MACHINE_TEMPLATE_VERSION 1

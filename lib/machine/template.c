@@ -16,12 +16,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/digest.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/pack.h"
-#include "base/path.h"
-#include "base/place.h"
 
 #define FOLDER "templates"
 #define KEPT 4	/* each is some 100 MB on the disk */
@@ -61,7 +58,6 @@ static void add_processor(struct pack_writer *writer)
 int machine_template_place(const struct machine_template *template, int stage, char ret[PATH_MAX], abox_error **reterr)
 {
 	_cleanup_(pack_writer_clearp) struct pack_writer writer = PACK_WRITER_INIT;
-	char folder[PATH_MAX], name[DIGEST_TEXT_BYTES];
 	int r;
 
 	pack_u32(&writer, MACHINE_TEMPLATE_VERSION);
@@ -75,28 +71,7 @@ int machine_template_place(const struct machine_template *template, int stage, c
 	add_processor(&writer);
 	if (writer.failed)
 		return ABOX_E_MEMORY;
-	r = digest_sha256_text(writer.data, writer.len, name);
-	if (r < 0)
-		return r;
-	r = place_path(PLACE_CACHE, folder, sizeof(folder));
-	if (r < 0 || (size_t)snprintf(ret, PATH_MAX, "%s/" FOLDER "/%s", folder, name) >= PATH_MAX)
-		return error_remedy(reterr,
-			error_set(reterr, ABOX_E_SYSTEM, stage, "cache", "there is no place for templates of machines"),
-			"set ABOX_HOME to a folder of your own");
-	return 0;
-}
-
-static int open_folder(int stage, abox_error **reterr)
-{
-	_cleanup_(fd_closep) int place_fd = place_open(PLACE_CACHE, stage, reterr);
-	int fd;
-
-	if (place_fd < 0)
-		return place_fd;
-	if (mkdirat(place_fd, FOLDER, 0700) < 0 && errno != EEXIST)
-		return error_set_errno(reterr, ABOX_E_SYSTEM, stage, FOLDER, errno, "cannot make the folder of templates");
-	fd = openat(place_fd, FOLDER, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return fd < 0 ? error_set_errno(reterr, ABOX_E_SYSTEM, stage, FOLDER, errno, "cannot open the folder of templates") : fd;
+	return machine_cache_place(FOLDER, writer.data, writer.len, stage, ret, reterr);
 }
 
 struct entry {
@@ -136,7 +111,7 @@ static void consider(int folder_fd, const char *name, time_t booted, struct entr
 
 int machine_templates_tidy(int stage, abox_error **reterr)
 {
-	int fd = open_folder(stage, reterr);
+	int fd = machine_cache_open(FOLDER, stage, reterr);
 	DIR *folder = fd < 0 ? NULL : fdopendir(fd);
 	time_t booted = (time_t)((clock_wall_usec() - clock_boot_usec()) / USEC_PER_SEC) - 1;
 	static _Thread_local struct entry kept[KEPT];
