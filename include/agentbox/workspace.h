@@ -155,8 +155,8 @@ ABOX_API int abox_workspace_tree(char **retjson, abox_error **reterr);
  * @limit_files:  files and folders; 0: no limit
  * @reterr:       may be NULL
  *
- * What counts is what each snapshot has added, and what has come since; of a fork, not what its parent had. A box that uses the workspace gets what
- * is left of it, or less where its spec says so, and is refused with ABOX_E_NOSPACE when nothing is left; inside, what
+ * What counts is what each snapshot has added, and what has come since; of a fork, not what its parent had. A box that
+ * uses the workspace gets what is left of it, or less where its spec says so, and is refused with ABOX_E_NOSPACE when nothing is left; inside, what
  * does not fit is answered ENOSPC. The plan says what enforces that on this host, or that nothing does. Files that are
  * written from outside (abox_file_write() and others) are not refused; they count.
  *
@@ -212,8 +212,8 @@ ABOX_API int abox_workspace_snapshot(
  * @ret:       released with abox_workspace_unref()
  * @reterr:    may be NULL
  *
- * The two share frozen layers and nothing that can change, and a limit counts for each what it has of its own. Of the run before, the fork has the files and nothing else:
- * no environment, no credential, no task. A fork of a workspace of mode direct is one of mode copy.
+ * The two share frozen layers and nothing that can change, and a limit counts for each what it has of its own. Of the
+ * run before, the fork has the files and nothing else: no environment, no credential, no task. A fork of a workspace of mode direct is one of mode copy.
  *
  * Threads:  one
  * Return:   as abox_workspace_create() and abox_workspace_snapshot()

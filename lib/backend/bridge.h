@@ -40,7 +40,8 @@ int bridge_make_pipes(struct bridge *bridge, struct bridge_pipes *ret, struct fa
 int bridge_make_channel(struct bridge *bridge, struct bridge_pipes *ret, struct fault *fault);
 
 /* A child of the bridge: 0-2 are the given descriptors (pipes, never a device or file of the host's), 3 where it is not
- * negative; nothing else is open; no new privileges, all signals as by default. When the program cannot be executed it says so on err_fd. */
+ * negative; nothing else is open; no new privileges, all signals as by default. When the program cannot be executed it
+ * says so on err_fd. */
 pid_t bridge_spawn(const char *const *argv, int in_fd, int out_fd, int err_fd, int fourth_fd);	/* or -errno */
 
 /* The one whose end is the end of the wall: fills pid, and closes the program's ends. */

@@ -2,8 +2,8 @@
 /*
  * What is told: each decision with the rule that made it, and the bytes of each connection. Denials that
  * repeat are counted and told once per window, so that a program that tries on and on does not fill a
- * journal; so is what was let through after the first two thousand. Data of the box is escaped and bounded; queries and fields are never told, since they may hold
- * secrets.
+ * journal; so is what was let through after the first two thousand. Data of the box is escaped and bounded; queries and
+ * fields are never told, since they may hold secrets.
  */
 #include <errno.h>
 #include <stdio.h>

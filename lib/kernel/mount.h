@@ -51,7 +51,8 @@ struct mount_tmpfs {
 int mount_new_tmpfs(const struct mount_tmpfs *options, uint32_t attributes, const char *place,
 	int *retmount_fd, struct fault *fault);
 
-/* What is on a block device, nothing of which has to outlive the machine (no barriers). The discarding of what was freed gives a file behind a loop device its holes back. */
+/* What is on a block device, nothing of which has to outlive the machine (no barriers). The discarding of what was
+ * freed gives a file behind a loop device its holes back. */
 int mount_new_ext4(const char *device, uint32_t attributes, const char *place, int *retmount_fd, struct fault *fault);
 
 enum {

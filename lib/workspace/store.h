@@ -158,10 +158,10 @@ int layer_stack_mount(const struct layer_stack *stack, uint32_t overlay_flags, u
 	struct fault *fault);
 
 /*
- * An upper that lies elsewhere (a bounded tmpfs, where a limit was asked for) becomes the live layer: it is copied with
+ * An upper that lies elsewhere (a bounded one: workspace/quota.h) becomes the live layer: it is copied with
  * its marks and ids, and takes the place of the old live layer in one replacement of the record. upper_fd is readable,
- * and of the workspace's flavour; `unsettled`: the use by the box, which was killed, is still to be ended. Before such a box begins, workspace_push() puts what the live layer holds below an
- * empty one, without a snapshot, so that it is among the lower layers. Both: mode overlay or copy with overlay, locked
+ * and of the workspace's flavour; `unsettled`: the use by the box, which was killed, is still to be ended. Before such
+ * a box begins, workspace_push() puts what the live layer holds below an empty one, without a snapshot, so that it is among the lower layers. Both: mode overlay or copy with overlay, locked
  * exclusively.
  */
 int workspace_push(abox_workspace *workspace, abox_error **reterr);
