@@ -33,13 +33,13 @@ def http_handler(sock, log):
         if b"\r\nexpect: 100-continue" in lower:
             sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         if b"transfer-encoding: chunked" in lower:
-            raw = rest
+            raw = bytearray(rest)    # of bytes each piece would copy all that came before
             while not raw.endswith(b"\r\n\r\n") or b"0\r\n" not in raw:
                 piece = sock.recv(65536)
                 if not piece:
                     return
                 raw += piece
-            body, buffer = raw, b""
+            body, buffer = bytes(raw), b""
         else:
             length = 0
             for line in lower.split(b"\r\n"):
