@@ -184,6 +184,7 @@ static ssize_t recv_flags(int fd, void *data, size_t size, int *retfds, size_t *
 	struct iovec iov = { .iov_base = data, .iov_len = size };
 	struct msghdr message = { .msg_iov = &iov, .msg_iovlen = 1 };
 	int fds[SOCKET_MAX_FDS];
+	bool reset = false;
 	size_t n_fds;
 	ssize_t n;
 
@@ -191,11 +192,16 @@ static ssize_t recv_flags(int fd, void *data, size_t size, int *retfds, size_t *
 		message.msg_control = &control;
 		message.msg_controllen = sizeof(control);
 	}
-	do
+	for (;;) {
 		n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC | flags);
-	while (n < 0 && errno == EINTR);
-	if (n < 0)
-		return -errno;
+		if (n >= 0)
+			break;
+		/* a peer that closed before it had read all: told once, and before what it had sent */
+		if (errno == ECONNRESET && !reset)
+			reset = true;
+		else if (errno != EINTR)
+			return -errno;
+	}
 	n_fds = take_fds(&message, fds);
 	if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		for (size_t i = 0; i < n_fds; i++)

@@ -30,7 +30,8 @@ int socket_send_until(
  * One message. retfds has room for SOCKET_MAX_FDS, received ones are close-on-exec and the caller's;
  * *retn_fds their number. Return: length, 0 at the end, or -errno. A message longer than size or more
  * descriptors than there is room for is -EMSGSIZE, and every descriptor that came along is closed; the socket
- * stays usable. `retfds` NULL: no descriptor is expected and one that comes is -EMSGSIZE too.
+ * stays usable. `retfds` NULL: no descriptor is expected and one that comes is -EMSGSIZE too. What a peer sent
+ * before it closed is received, also when it had left something unread (the kernel tells that by ECONNRESET first).
  */
 ssize_t socket_recv(int fd, void *data, size_t size, int *retfds, size_t *retn_fds);
 ssize_t socket_recv_until(

@@ -186,3 +186,18 @@ Test(memfd, sealed_bytes_stay)
 	memfd_unmap(data, len);
 	close(fd);
 }
+
+Test(socket, the_last_words_of_a_peer_that_left_something_unread)
+{
+	char got[16];
+	int ends[2];
+
+	cr_assert_eq(socket_pair(ends), 0);
+	cr_assert_eq(socket_send(ends[0], "unread", 6, NULL, 0), 0);
+	cr_assert_eq(socket_send(ends[1], "why", 3, NULL, 0), 0);
+	close(ends[1]);
+	cr_expect_eq(socket_recv(ends[0], got, sizeof(got), NULL, NULL), 3);
+	cr_expect_eq(memcmp(got, "why", 3), 0);
+	cr_expect_eq(socket_recv(ends[0], got, sizeof(got), NULL, NULL), 0);
+	close(ends[0]);
+}

@@ -179,11 +179,13 @@ static void start_once(abox_plan *plan, int which, struct tally *tally)
 		.argv = (const char *const[]){ "sh", "-c", looks[which], NULL } };
 	abox_sandbox *box = NULL;
 	abox_result *result = NULL;
-	int r = abox_sandbox_start(plan, NULL, &box, NULL);
+	abox_error *err = NULL;
+	int r = abox_sandbox_start(plan, NULL, &box, &err);
 
 	if (r < 0) {
-		cr_expect(r == ABOX_E_NOT_FOUND || r == ABOX_E_SYSTEM, "a refusal of another kind: %s",
-			abox_code_name(r));
+		cr_expect(r == ABOX_E_NOT_FOUND || r == ABOX_E_SYSTEM, "a refusal of another kind: %s: %s",
+			abox_code_name(r), abox_error_get_message(err));
+		abox_error_free(err);
 		tally->refused++;
 		return;
 	}
