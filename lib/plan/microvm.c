@@ -295,16 +295,11 @@ void plan_microvm_walls(struct plan_builder *builder)
 		.detail = is_live(builder) ? NULL : "the memory is a copy; entropy, time and names come before anything runs" });
 }
 
-/* Keys that are about machines alone are not ignored by other walls; what no machine has yet is refused. */
+/* Keys that are about machines alone are not ignored by other walls. */
 static int check_keys(struct plan_builder *builder, abox_error **reterr)
 {
 	static const char *const keys[] = { "/kernel", "/files" };
 
-	if (strcmp(spec_string(builder->spec, "/files"), "image") == 0)
-		return error_remedy(reterr,
-			spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, "/files",
-				"files as images are not available in this build"),
-			"leave the key out");
 	if (builder->wall != PLAN_MICROVM) {
 		for (size_t i = 0; i < ELEMENTSOF(keys); i++)
 			if (spec_written(builder->spec, "%s", keys[i]))

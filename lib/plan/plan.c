@@ -16,8 +16,8 @@
 #include "base/helper.h"
 #include "base/memfd.h"
 #include "keeper/wire.h"
+#include "plan/absent.h"
 #include "plan/builder.h"
-#include "plan/modules.h"
 #include "probe/runsc.h"
 
 struct abox_plan {
@@ -122,7 +122,7 @@ static abox_plan *plan_new(void)
 static int build(struct plan_builder *builder, abox_error **reterr)
 {
 	static int (*const parts[])(struct plan_builder *, abox_error **) = {
-		plan_check_modules,
+		plan_check_absent,
 		plan_choose_wall,
 		plan_build_identity,
 		plan_build_network,

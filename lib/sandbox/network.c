@@ -21,7 +21,6 @@
 #include "egress/wire.h"
 #include "keeper/wire.h"
 #include "network/rule.h"
-#include "plan/modules.h"
 #include "sandbox/credential.h"
 #include "sandbox/peer.h"
 #include "sandbox/sandbox.h"
@@ -267,7 +266,6 @@ static int check_started(const abox_spec *spec, bool effects, abox_error **reter
 /* A spec of the rules that are wished and of what the box was started with, checked. */
 static int spec_for_box(abox_sandbox *box, const abox_spec *wish, abox_spec **ret, abox_error **reterr)
 {
-	struct plan_builder builder = { 0 }; /* for what a rule may ask of this build */
 	_cleanup_(json_unrefp) struct json *plan = NULL;
 	_cleanup_(spec_unrefp) abox_spec *spec = NULL;
 	const struct json *started;
@@ -283,9 +281,6 @@ static int spec_for_box(abox_sandbox *box, const abox_spec *wish, abox_spec **re
 		r = check_started(spec, started_with_effects(started), reterr);
 	if (r >= 0)
 		r = abox_spec_check(spec, reterr);
-	builder.spec = spec;
-	if (r >= 0)
-		r = plan_check_modules(&builder, reterr);
 	if (r < 0)
 		return r;
 	*ret = steal_ptr(spec);
