@@ -19,6 +19,6 @@ int plan_check_absent(struct plan_builder *builder, abox_error **reterr)
 			return error_remedy(reterr,
 				spec_refuse(builder->spec, reterr, ABOX_E_UNSUPPORTED, ABOX_STAGE_PLAN, absent[i].pointer, "%s",
 					absent[i].message),
-				absent[i].remedy);
+				"%s", absent[i].remedy);
 	return 0;
 }
