@@ -41,7 +41,7 @@ def send(sock, data, *fds):
 
 class Recorder:
     def __init__(self, program):
-        self.library, three = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.caller, three = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.keeper, four = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.serial = 0
 
@@ -53,8 +53,8 @@ class Recorder:
         self.process = subprocess.Popen([program], preexec_fn=into_place, close_fds=False, stdin=subprocess.DEVNULL)
         three.close()
         four.close()
-        send(self.library, u32(OPEN) + u32(1) + u32(4) + text(folder + "/journal") + text("task") + text("box") + text("") + u32(0) + b"\1")
-        answer = self.library.recv(65536)
+        send(self.caller, u32(OPEN) + u32(1) + u32(4) + text(folder + "/journal") + text("task") + text("box") + text("") + u32(0) + b"\1")
+        answer = self.caller.recv(65536)
         assert struct.unpack_from("<I", answer)[0] == OK, answer
         self.keeper.settimeout(30)
 
@@ -75,7 +75,7 @@ class Recorder:
 
     def close(self):
         self.keeper.close()
-        self.library.close()
+        self.caller.close()
         self.process.wait(20)
 
 
