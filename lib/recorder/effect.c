@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -46,7 +45,8 @@ struct request {
 	uint32_t life, serial;
 	uint64_t deadline_usec;
 	uint8_t *packet; /* as it came; the options point into it */
-	int body_fd;
+	const void *body; /* mapped */
+	size_t body_len;
 	char *payload; /* of a deferred one */
 	size_t payload_len;
 	char key[128], approval_text[512];
@@ -154,7 +154,8 @@ static void refuse(struct effects *effects, const struct request *request, int c
 static void request_free(struct request *request)
 {
 	abox_effect_unref(request->effect); /* says UNKNOWN, or releases, by itself */
-	fd_close(request->body_fd);
+	if (request->body)
+		memfd_unmap(request->body, request->body_len);
 	free(request->payload);
 	free(request->packet);
 	free(request);
@@ -192,37 +193,19 @@ static int make_key(struct request *request, const char *kind, const char *url, 
 	return 0;
 }
 
-static int read_body(int fd, uint64_t len, size_t max, char **retdata, abox_error **reterr)
-{
-	char *data;
-
-	if (fd < 0)
-		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "body", "there is no body to find a key in");
-	if (len > max)
-		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_EFFECT, "body", "is too long to find a key in it");
-	data = malloc((size_t)len + 1);
-	if (!data)
-		return ABOX_E_MEMORY;
-	if (fd_pread_all(fd, data, (size_t)len, 0) != (ssize_t)len) {
-		free(data);
-		return error_set(reterr, ABOX_E_IO, ABOX_STAGE_EFFECT, "body", "cannot be read");
-	}
-	*retdata = data;
-	return 0;
-}
-
-static int json_key(struct request *request, const char *kind, const char *url, uint64_t body_len, abox_error **reterr)
+static int json_key(struct request *request, const char *kind, const char *url, abox_error **reterr)
 {
 	static const struct json_bounds bounds = { JSON_BYTES, JSON_DEPTH, ABOX_STAGE_EFFECT };
-	_cleanup_(freep) char *body = NULL;
 	_cleanup_(json_unrefp) struct json *tree = NULL;
 	_cleanup_(text_clear) struct text value = TEXT_INIT;
 	const struct json *at;
 	int r;
 
-	r = read_body(request->body_fd, body_len, JSON_BYTES, &body, reterr);
-	if (r >= 0)
-		r = json_parse(body, (size_t)body_len, &bounds, &tree, reterr);
+	if (!request->body)
+		return error_set(reterr, ABOX_E_INVALID, ABOX_STAGE_EFFECT, "body", "there is no body to find a key in");
+	if (request->body_len > JSON_BYTES)
+		return error_set(reterr, ABOX_E_LIMIT, ABOX_STAGE_EFFECT, "body", "is too long to find a key in it");
+	r = json_parse(request->body, request->body_len, &bounds, &tree, reterr);
 	if (r < 0)
 		return r;
 	at = json_at(tree, kind + strlen("json:"));
@@ -236,28 +219,19 @@ static int json_key(struct request *request, const char *kind, const char *url, 
 }
 
 /* Security: who asks may have sent another file than it says, or none; what is approved and repeated is told by its bytes. */
-static int check_body(int fd, uint64_t len, abox_error **reterr)
+static int take_body(struct request *request, int fd, uint64_t len, abox_error **reterr)
 {
-	struct stat st;
-
-	if (len == 0 || (fd >= 0 && memfd_is_sealed(fd) && fstat(fd, &st) == 0 && st.st_size >= 0 && (uint64_t)st.st_size == len))
+	if (len == 0)
 		return 0;
-	return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_EFFECT, "body", "has not come as it was told");
+	if (fd < 0 || memfd_map_sealed(fd, EFFECT_SPOOL_BYTES, &request->body, &request->body_len) < 0 ||
+		request->body_len != len)
+		return error_set(reterr, ABOX_E_PROTOCOL, ABOX_STAGE_EFFECT, "body", "has not come as it was told");
+	request->options.request.body = request->body;
+	request->options.request.body_len = request->body_len;
+	return 0;
 }
 
-static int body_key(struct request *request, const char *url, uint64_t body_len, abox_error **reterr)
-{
-	_cleanup_(freep) char *body = NULL;
-	int r;
-
-	if (body_len == 0)
-		return make_key(request, "body", url, "", 0);
-	r = read_body(request->body_fd, body_len, EFFECT_SPOOL_BYTES, &body, reterr);
-	return r < 0 ? r : make_key(request, "body", url, body, (size_t)body_len);
-}
-
-static int choose_key(struct request *request, const char *kind, const void *data, size_t len, uint64_t body_len,
-	abox_error **reterr)
+static int choose_key(struct request *request, const char *kind, const void *data, size_t len, abox_error **reterr)
 {
 	const struct abox_effect_request *http = &request->options.request;
 	_cleanup_(text_clear) struct text url = TEXT_INIT;
@@ -271,12 +245,11 @@ static int choose_key(struct request *request, const char *kind, const void *dat
 	if (url.failed)
 		return ABOX_E_MEMORY;
 	if (strcmp(kind, "body") == 0)
-		return body_key(request, url.data, body_len, reterr);
+		return make_key(request, kind, url.data, request->body ? request->body : "", request->body_len);
 	if (strncmp(kind, "json:", 5) == 0)
-		return json_key(request, kind, url.data, body_len, reterr);
+		return json_key(request, kind, url.data, reterr);
 	if (strcmp(kind, "git-refs") == 0) {
 		/* What is pushed is named by the new ids; packs of the same objects differ. */
-		request->options.request.body_fd = -1;
 		request->options.request.body = data;
 		request->options.request.body_len = len;
 	}
@@ -285,29 +258,24 @@ static int choose_key(struct request *request, const char *kind, const void *dat
 	return make_key(request, kind, url.data, data, len);
 }
 
-static int set_payload(struct request *request, const char *head, size_t len, uint64_t body_len, abox_error **reterr)
+static int set_payload(struct request *request, const char *head, size_t len)
 {
-	_cleanup_(freep) char *body = NULL;
-	int r;
-
 	if (!request->options.defer)
 		return 0;
-	r = body_len ? read_body(request->body_fd, body_len, EFFECT_SPOOL_BYTES, &body, reterr) : 0;
-	if (r < 0)
-		return r;
-	request->payload_len = len + (size_t)body_len;
+	request->payload_len = len + request->body_len;
 	request->payload = malloc(request->payload_len + 1);
 	if (!request->payload)
 		return ABOX_E_MEMORY;
 	memcpy(request->payload, head, len);
-	if (body_len)
-		memcpy(request->payload + len, body, (size_t)body_len);
+	if (request->body)
+		memcpy(request->payload + len, request->body, request->body_len);
 	request->options.payload = request->payload;
 	request->options.payload_len = request->payload_len;
 	return 0;
 }
 
-static int read_request(struct request *request, struct pack_reader *reader, const char *plan, abox_error **reterr)
+static int read_request(
+	struct request *request, struct pack_reader *reader, int body_fd, const char *plan, abox_error **reterr)
 {
 	struct abox_effect_options *options = &request->options;
 	struct abox_effect_request *http = &options->request;
@@ -352,13 +320,10 @@ static int read_request(struct request *request, struct pack_reader *reader, con
 			http->host, http->path, place);
 		options->approval_text = request->approval_text;
 	}
-	r = check_body(request->body_fd, body_len, reterr);
-	if (r < 0)
-		return r;
-	if (body_len > 0)
-		http->body_fd = request->body_fd;
-	r = choose_key(request, kind, key_data, key_len, body_len, reterr);
-	return r < 0 ? r : set_payload(request, head, head_len, body_len, reterr);
+	r = take_body(request, body_fd, body_len, reterr);
+	if (r >= 0)
+		r = choose_key(request, kind, key_data, key_len, reterr);
+	return r < 0 ? r : set_payload(request, head, head_len);
 }
 
 /* -- steps -- */
@@ -444,15 +409,13 @@ static int take_deferred(struct effects *effects, size_t len, abox_error **reter
 int effects_ask(
 	struct effects *effects, uint32_t serial, struct pack_reader *reader, int body_fd_taken, const char *plan)
 {
+	_cleanup_(fd_closep) int body_fd = body_fd_taken;
 	struct request *request = calloc(1, sizeof(*request));
 	_cleanup_(error_freep) abox_error *error = NULL;
 	int r;
 
-	if (!request) {
-		fd_close(body_fd_taken);
+	if (!request)
 		return ABOX_E_MEMORY;
-	}
-	request->body_fd = body_fd_taken;
 	request->serial = serial;
 	request->life = unpack_u32(reader);
 	request->deadline_usec = clock_deadline(clock_monotonic_usec(), HOLD_USEC);
@@ -467,7 +430,7 @@ int effects_ask(
 	if (r >= 0)
 		r = take_task(effects, &error);
 	if (r >= 0)
-		r = read_request(request, reader, plan, &error);
+		r = read_request(request, reader, body_fd, plan, &error);
 	if (r >= 0)
 		r = take_deferred(effects, request->payload_len, &error);
 	if (r < 0) {
@@ -493,17 +456,16 @@ static struct request *find(struct effects *effects, uint32_t life, uint32_t ser
 /* The answer of the outside, as egress has written it. */
 static int take_result(struct request *request, int fd, uint32_t status)
 {
-	_cleanup_(freep) char *data = NULL;
-	off_t len = fd >= 0 ? lseek(fd, 0, SEEK_END) : 0;
+	const void *data = NULL;
+	size_t len = 0;
+	int r = fd < 0 ? 0 : memfd_map_sealed(fd, EFFECT_ANSWER_BYTES + EGRESS_PACKET_MAX, &data, &len);
 
-	if (fd < 0)
-		return abox_effect_set_result(request->effect, NULL, 0, (int32_t)status);
-	if (len < 0 || len > (off_t)EFFECT_ANSWER_BYTES + EGRESS_PACKET_MAX)
-		return -EIO;
-	data = malloc((size_t)len + 1);
-	if (!data || fd_pread_all(fd, data, (size_t)len, 0) != len)
-		return -EIO;
-	return abox_effect_set_result(request->effect, data, (size_t)len, (int32_t)status);
+	if (r < 0)
+		return r;
+	r = abox_effect_set_result(request->effect, data, len, (int32_t)status);
+	if (data)
+		memfd_unmap(data, len);
+	return r;
 }
 
 void effects_done(struct effects *effects, uint32_t serial, struct pack_reader *reader, int fd)

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tempfile
 
-OPEN, EFFECT, LEAVE, OK, ANSWER = 1, 13, 15, 10, 17
-GO, DEFERRED, REFUSED = 1, 3, 4
+OPEN, EFFECT, DONE, LEAVE, OK, ANSWER = 1, 13, 14, 15, 10, 17
+GO, REPLAY, DEFERRED, REFUSED, RECORDED, UNRECORDED = 1, 2, 3, 4, 5, 6
+ANSWERED = 1
 F_ADD_SEALS, SEALS = 1033, 15
 LIFE = 7
 folder = tempfile.mkdtemp(prefix="abox-recorder.")
@@ -67,6 +68,9 @@ class Recorder:
         send(self.keeper, message, *fds)
         return self.serial
 
+    def done(self, serial, *fds):
+        send(self.keeper, u32(DONE) + u32(serial) + u32(LIFE) + u32(ANSWERED) + u32(201) + text(""), *fds)
+
     def answer(self):
         data, _, _, _ = self.keeper.recvmsg(65536, socket.CMSG_SPACE(16))
         kind, serial, life, what = struct.unpack_from("<IIII", data)
@@ -96,6 +100,15 @@ try:
     recorder.ask(4, memory(b"abcd"), path="/deferred", defer=True)
     assert recorder.answer()[1] == DEFERRED
     print("ok let go: whole and sealed")
+    # The same of an answer: one that could still change is no outcome, and nobody is told another thing later.
+    for name, seals, recorded, again in (("unsealed", 0, UNRECORDED, REFUSED), ("sealed", SEALS, RECORDED, REPLAY)):
+        asked = recorder.ask(0, path="/answer/" + name)
+        assert recorder.answer()[1] == GO
+        recorder.done(asked, memory(b"HTTP/1.1 201 Created\r\n\r\nok", seals))
+        assert recorder.answer()[:2] == (asked, recorded), name
+        recorder.ask(0, path="/answer/" + name)
+        assert recorder.answer()[1] == again, name
+        print("ok answer:", name)
     # There is an end to what it holds for one box; and room again when something of it has gone.
     # None of these is answered while it waits for somebody's approval.
     for i in range(511):
