@@ -88,11 +88,13 @@ struct abox_credential_provider {
  * @box:       borrowed; opened for control
  * @provider:  copied; @provider->userdata belongs to the server from here on, on failure too
  * @ret:       one reference, released with abox_credential_server_unref()
+ * @reterr:    receives the error on failure; may be NULL
  *
  * Whoever served the box before does not any more. Requests that need such a credential while nobody serves the box, or after this
  * program has died, are refused, with a reason. Serve from a thread of its own: abox_command_run(), abox_sandbox_stop() and the like
  * wait for things that may need an answer, and do not answer themselves.
  *
+ * Threads:  any
  * Return:   0, ABOX_E_INVALID, ABOX_E_STATE (no credential of the box has a provider of this kind; not a controller),
  *           ABOX_E_FENCED, ABOX_E_GONE, ABOX_E_SYSTEM, ABOX_E_MEMORY
  * Since:    0.1
@@ -110,11 +112,13 @@ ABOX_API int abox_credential_server_get_fd(const abox_credential_server *server)
 
 /**
  * abox_credential_server_process() - wait for one question and let the provider answer it
+ * @server:        borrowed
  * @timeout_usec:  microseconds to wait for a question; 0 only looks, ABOX_FOREVER waits
+ * @reterr:        receives the error on failure; may be NULL
  *
  * Threads:  any number at a time, each with a reference
  * Return:   1 when one was answered, 0 on timeout, ABOX_E_GONE when the box has ended, somebody else serves it, or
- *           abox_credential_server_stop() was called; ABOX_E_PROTOCOL, ABOX_E_MEMORY
+ *           abox_credential_server_stop() was called; ABOX_E_INVALID, ABOX_E_PROTOCOL, ABOX_E_MEMORY
  * Since:    0.1
  */
 ABOX_API int abox_credential_server_process(abox_credential_server *server, uint64_t timeout_usec, abox_error **reterr);
@@ -132,6 +136,7 @@ ABOX_API void abox_credential_server_stop(abox_credential_server *server);
 
 /**
  * abox_credential_answer_value() - the value
+ * @answer:     the callback's; only mint() takes a value
  * @value:      copied; up to 8192 bytes, no control characters
  * @life_usec:  how long it holds; 0: as long as was asked for. Longer than that is cut
  *
@@ -142,6 +147,7 @@ ABOX_API int abox_credential_answer_value(abox_credential_answer *answer, const 
 
 /**
  * abox_credential_answer_field() - a header of the request that is signed, instead of those of this name that it has
+ * @answer: the callback's; only sign() takes fields
  * @name:   letters, digits and `-`; not one that frames the request, names its host or says how it is to be answered
  * @value:  copied; no control characters. It is taken out of the answers like a credential
  *
@@ -154,9 +160,10 @@ ABOX_API int abox_credential_answer_field(abox_credential_answer *answer, const 
 
 /**
  * abox_credential_answer_refuse() - say why there is none
+ * @answer: the callback's, of any kind
  * @why:    copied, cut at 256 bytes. Security: the box and the journal are told; no value belongs into it
  *
- * Return:   0
+ * Return:   0, ABOX_E_INVALID
  * Since:    0.1
  */
 ABOX_API int abox_credential_answer_refuse(abox_credential_answer *answer, const char *why);
@@ -166,17 +173,20 @@ ABOX_API int abox_credential_answer_refuse(abox_credential_answer *answer, const
 
 /**
  * abox_credential_revoke() - take back what was minted for a box
+ * @box:       borrowed; opened for control
  * @name:      in the spec; NULL for all
  * @flags:     0 or ABOX_CREDENTIAL_FOR_GOOD
  * @retjson:   {"revoked": [name...], "failed": [name...]}: those whose provider can revoke, and had given a value that was not yet
  *             taken back; released with abox_free(). May be NULL
+ * @reterr:    receives the error on failure; may be NULL
  *
  * Values are forgotten whatever comes of it. Requests that have been sent on are not called back. The same happens to each value
  * when it is renewed, and to all at the end of the box, also when this program is dead by then: what its report says as `revoked`
  * is by program; a callback can be asked only as long as somebody serves the box.
  *
  * Effects:  runs `provider.revoke` of the spec, or the callback; recorded in the journal by name
- * Return:   0, also when some could not be taken back; ABOX_E_NOT_FOUND (no such credential), ABOX_E_STATE, ABOX_E_FENCED,
+ * Threads:  any; the callback runs on a thread that serves, and must call nothing on this handle of the box, which waits for it
+ * Return:   0, also when some could not be taken back; ABOX_E_INVALID, ABOX_E_NOT_FOUND (no such credential), ABOX_E_STATE, ABOX_E_FENCED,
  *           ABOX_E_GONE, ABOX_E_MEMORY
  * Since:    0.1
  */
