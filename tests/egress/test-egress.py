@@ -987,7 +987,7 @@ BODIES = {"mode": "allow", "allow": [
 
 @test
 def placeholders_in_bodies(world):
-    """T13-5: by rule alone; every other byte stays, lengths are right, and a value that is cut in two is found."""
+    """T13-5, B60: by rule alone; every other byte stays, lengths are right, and a value that is cut in two is found."""
     minter = Minter(lambda name: SECRET)
     box, egress = world.start(BODIES, credentials=credential(placeholder="FORGE_TOKEN"), minter=minter.fd())
     value, every = placeholder_of("forge"), bytes(range(256)) * 4096
