@@ -347,6 +347,7 @@ static int give_answers(void)
 static int take_machine(struct fault *fault)
 {
 	fd_close(front.port_fd);
+	front.len = 0;
 	front.port_fd = microvm_accept(front.listen_fd, UINT64_MAX, "qemu", fault);
 	return front.port_fd < 0 ? front.port_fd : 0;
 }
